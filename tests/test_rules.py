@@ -70,9 +70,9 @@ def test_kernels_of_onnx_runtime_declare_how_sure_they_are() -> None:
 
 # A convolution's too: what cuDNN does not have runs as products.
 _OF_PRODUCTS = (
+    "cublaslt-call-workspace",
     "cublas-workspace",
     "cublaslt-workspace",
-    "cublaslt-call-workspace",
     "cublaslt-own-workspace",
     "cublas-call-workspace",
 )

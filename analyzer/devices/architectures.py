@@ -19,6 +19,10 @@ from analyzer.releases import ALWAYS, Span
 
 _KIB, _MIB = 1 << 10, 1 << 20
 _NEVER = Span(until=(0, 0))
+# Releases of torch that hand cuDNN every depthwise convolution whose tensors lie channels-last, whatever its
+# type (`use_cudnn_depthwise`, `Convolution.cpp`, pytorch/pytorch#156140; emulated as a T4, torch 2.11 does so
+# with bfloat16, torch 2.7 does not).
+DEPTHWISE_OF_ANY_TYPE = Span(since=(2, 9))
 _SINCE_212, _SINCE_214 = Span(since=(2, 12)), Span(since=(2, 14))
 
 

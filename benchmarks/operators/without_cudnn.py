@@ -39,6 +39,7 @@ _FORMS: list[dict[str, Any]] = [
     {"x": _PLANE, "w": (12, 8, 3, 3), "transposed": True, "expanded": True},
     {"x": _PLANE, "w": (8, 12, 3, 3), "dtype": "float16"},
     {"x": _PLANE, "w": (24, 1, 3, 3), "groups": 12},
+    {"x": (2, 4, 80, 80, 80), "w": (4, 4, 1, 1, 1), "dtype": "bfloat16"},
 ]
 CASES = [{**form, "wanted": wanted} for form in _FORMS for wanted in ("xwb", "wb", "x", "w", "xw")]
 PROGRAM = """

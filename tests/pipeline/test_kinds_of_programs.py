@@ -257,6 +257,13 @@ def test_transformers_trainer(how: tuple[str, ...]) -> None:
     assert steps(run("train_with_transformers", *args, *how, needs="transformers")) == 2
 
 
+def test_transformers_trainer_in_bfloat16_where_it_is_emulated() -> None:
+    """`is_torch_bf16_gpu_available` is PyTorch's `is_bf16_supported`: Colab's T4 trains so."""
+    pytest.importorskip("accelerate")
+    args = ("--width", "32", "--layers", "1", "--batch", "2", "--length", "16", "--bf16")
+    assert steps(run("train_with_transformers", *args, needs="transformers", device="t4")) == 2
+
+
 def test_lightning() -> None:
     """Four batches, two a step. Adam at its peak: parameters, gradients, two moments, and one temporary of their size."""
     estimate = run("fit_with_lightning", "--width", "4096", "--batch", "4", needs="lightning")

@@ -101,8 +101,24 @@ def test_attention_is_the_same_where_the_same_kernel_runs() -> None:
 
 
 def test_bfloat16_is_asked_for_by_what_is_decided() -> None:
+    """Before compute capability 8 PyTorch tries a tensor, which takes memory."""
     graph = inference(Asks(asking("is_bf16_supported")), torch.randn(2, 4))
     assert graph.alike == {c for c in EVERY if c >= (8, 0)}
+
+
+@pytest.mark.parametrize("device", ["t4", "v100", "rtx2080ti", "h100"])
+def test_every_gpu_takes_bfloat16_which_old_ones_emulate(device: str) -> None:
+    """`torch.cuda.is_bf16_supported`, and with it autocast."""
+
+    def step() -> Any:
+        assert torch.cuda.is_bf16_supported(including_emulation=False) == (device == "h100")
+        assert torch.cuda.is_tf32_supported() == (device == "h100")
+        with torch.autocast("cuda", torch.bfloat16):
+            product = torch.ones(2, 4, device="cuda") @ torch.ones(4, 2, device="cuda")
+        assert product.dtype is torch.bfloat16
+        return product
+
+    traced(step, load(device))
 
 
 def test_what_one_device_decides_is_its_own() -> None:

@@ -177,10 +177,7 @@ class _Answers:
             "cuda.get_device_name": compatible.alone(_says(device.name)),
             "cuda.get_device_capability": compatible.alone(_says(device.compute_capability)),
             "cuda.get_device_properties": compatible.alone(_says(_properties(device))),
-            # PyTorch says yes for older GPUs too (`including_emulation`), and then runs kernels there that
-            # nobody here follows: im2col in cuDNN's place, attention in other types. A program that asks is
-            # refused on them, not under-estimated.
-            "cuda.is_bf16_supported": lambda *_, **__: compatible.decided(_is_ampere),
+            "cuda.is_bf16_supported": _takes_bfloat16(recorder),
             "cuda.is_tf32_supported": lambda *_, **__: compatible.decided(_is_ampere),
             "cuda.can_device_access_peer": _says(recorder.gpu_count > 1),
             "cuda.get_arch_list": lambda: list(architectures),
@@ -297,6 +294,21 @@ def _attention(choice: AttentionChoice) -> dict[str, Any]:
 
 def _is_ampere(architecture: Architecture) -> bool:
     return architecture.ampere
+
+
+def _takes_bfloat16(recorder: Recorder) -> Callable[..., bool]:
+    """`torch.cuda.is_bf16_supported`, the same in every modelled release: where tensor cores lack the type,
+    PyTorch makes a tensor of one number once (`_check_bf16_tensor_supported`), which every GPU takes."""
+
+    @functools.cache
+    def makes_one() -> bool:
+        torch.tensor([1.0], dtype=torch.bfloat16, device=recorder.gpu)
+        return True
+
+    def supported(including_emulation: bool = True) -> bool:
+        return recorder.compatible.decided(_is_ampere) or (including_emulation and makes_one())
+
+    return supported
 
 
 def _memory_without_an_allocator(device: DeviceProfile, recorder: Recorder) -> dict[str, Any]:

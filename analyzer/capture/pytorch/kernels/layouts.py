@@ -27,15 +27,20 @@ def channels_last_like(tensor: Any) -> bool:
 
 
 def convolution_format(
-    x: Any, weight: Any, stride: Any, transposed: bool, output_padding: Any
+    x: Any,
+    weight: Any,
+    stride: Any,
+    transposed: bool,
+    output_padding: Any,
+    takes_bfloat16: Callable[[], bool] = lambda: True,
 ) -> torch.memory_format:
-    """Return the format of a convolution's result and gradients.
+    """Return the format of a convolution's result and gradients. takes_bfloat16: cuDNN is given such ones.
 
     cuDNN works channels-last as soon as input or weight is (`ConvUtils.h`). A convolution of one dimension is
     one of two, of which the first has size 1: there the weight alone decides (`Convolution.cpp`: "avoid
     accidentally going through NHWC for permuted 3d input"), and the result lies as (N, C, 1, L) does.
-    PyTorch's own kernels, which run with cuDNN switched off and where a transposed convolution pads its
-    result by a stride or more, work on contiguous tensors (`determine_backend_memory_format`).
+    PyTorch's own kernels, which run where cuDNN is switched off, lacks the type or (a transposed convolution
+    padded by a stride or more) the shape, work on contiguous tensors (`determine_backend_memory_format`).
     """
     padded_widely = transposed and any(
         more >= step for more, step in zip(output_padding, stride, strict=False)
@@ -43,7 +48,10 @@ def convolution_format(
     if x.dtype is torch.float64 or padded_widely or not torch._C._get_cudnn_enabled():
         return torch.contiguous_format
     deciding = (weight.unsqueeze(2),) if x.dim() == _ONE_DIMENSION else (x, weight)
-    return next(map(own_format, filter(channels_last_like, deciding)), torch.contiguous_format)
+    layout = next(map(own_format, filter(channels_last_like, deciding)), torch.contiguous_format)
+    if layout is not torch.contiguous_format and x.dtype is torch.bfloat16 and not takes_bfloat16():
+        return torch.contiguous_format
+    return layout
 
 
 def own_format(x: Any) -> torch.memory_format:

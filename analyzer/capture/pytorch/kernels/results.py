@@ -7,8 +7,9 @@ recurrent layers and of the CTC loss are in `recurrent.py` and `ctc.py`.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch._prims_common import compute_elementwise_output_strides
@@ -25,6 +26,10 @@ from analyzer.capture.pytorch.kernels.layouts import (
     own_format,
     statistics,
 )
+from analyzer.devices.architectures import DEPTHWISE_OF_ANY_TYPE
+
+if TYPE_CHECKING:
+    from analyzer.capture.pytorch.recording.compatible import CompatibleDevices
 
 aten = torch.ops.aten
 
@@ -39,6 +44,7 @@ def convolution(
     transposed: bool,
     output_padding: Any,
     groups: int,
+    takes_bfloat16: Callable[[bool], bool] = lambda _: True,
 ) -> Any:
     """`Convolution.cpp`: output in the format of the library that runs."""
     expected = weight.size(0) if transposed else weight.size(1) * groups
@@ -58,17 +64,19 @@ def convolution(
             f"an input of shape {tuple(x.shape)} is too small for a kernel of shape {tuple(weight.shape)}"
         )
     channels = weight.size(1) * groups if transposed else weight.size(0)
-    layout = convolution_format(x, weight, stride, transposed, output_padding)
+    given = functools.partial(takes_bfloat16, not transposed and 1 < groups == x.size(1))
+    layout = convolution_format(x, weight, stride, transposed, output_padding, given)
     return in_format((x.size(0), channels, *sizes), x.dtype, layout)
 
 
 def convolution_backward(
     grad: Any, x: Any, weight: Any, bias_sizes: Any, stride: Any, padding: Any, dilation: Any,
     transposed: bool,
-    output_padding: Any, groups: int, mask: Any,
+    output_padding: Any, groups: int, mask: Any, takes_bfloat16: Callable[[bool], bool] = lambda _: True,
 ) -> Any:  # fmt: skip
     """`Convolution.cpp`: gradients in the format of the library that runs."""
-    layout = convolution_format(x, weight, stride, transposed, output_padding)
+    given = functools.partial(takes_bfloat16, not transposed and 1 < groups == x.size(1))
+    layout = convolution_format(x, weight, stride, transposed, output_padding, given)
     return (
         in_format(x.shape, x.dtype, layout) if mask[0] else None,
         in_format(weight.shape, weight.dtype, layout) if mask[1] else None,
@@ -350,11 +358,11 @@ META_KERNELS: dict[Any, Callable[..., Any]] = {
     **ctc.RESULTS,
     **recurrent.RESULTS,
     **{product: same_types(product) for product in PRODUCTS},
+    aten.convolution.default: convolution,
+    aten.convolution_backward.default: convolution_backward,
     aten.linalg_lstsq.default: linalg_lstsq,
     aten.geqrf.default: geqrf,
     aten._linalg_svd.default: linalg_svd,
-    aten.convolution.default: convolution,
-    aten.convolution_backward.default: convolution_backward,
     aten._scaled_dot_product_cudnn_attention.default: cudnn_attention,
     aten._efficient_attention_backward.default: efficient_attention_backward,
     aten.cudnn_batch_norm.default: cudnn_batch_norm,
@@ -418,3 +426,20 @@ for _product in (aten.mm, aten.addmm, aten.bmm, aten.baddbmm):
 # `DistributionTemplates.h`.
 for _operator in (aten.pow.Scalar, aten.pixel_unshuffle.default, aten.normal.Tensor_Tensor):
     META_KERNELS[_operator] = contiguous(_operator)
+
+
+def results_on(compatible: CompatibleDevices) -> dict[Any, Callable[..., Any]]:
+    """Return all of them, those of convolutions as the device's library has them: cuDNN takes bfloat16 from
+    compute capability 8 on (`supportsBFloat16ConvolutionWithCuDNNv8`, `cuda/detail/CUDAHooks.cpp`)."""
+    of_any_type = compatible.device.releases["torch"] in DEPTHWISE_OF_ANY_TYPE
+
+    def takes_bfloat16(depthwise: bool) -> bool:
+        return (depthwise and of_any_type) or compatible.decided(lambda architecture: architecture.ampere)
+
+    return {
+        **META_KERNELS,
+        aten.convolution.default: functools.partial(convolution, takes_bfloat16=takes_bfloat16),
+        aten.convolution_backward.default: functools.partial(
+            convolution_backward, takes_bfloat16=takes_bfloat16
+        ),
+    }

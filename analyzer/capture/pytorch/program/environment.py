@@ -19,7 +19,7 @@ from analyzer.capture.pytorch.kernels import composite, detection, indices, quan
 from analyzer.capture.pytorch.kernels.autocast import cuda_autocast
 from analyzer.capture.pytorch.kernels.decisions import FUSED, cuda_choices
 from analyzer.capture.pytorch.kernels.nested import nested_attention
-from analyzer.capture.pytorch.kernels.results import BY_SHAPES_ALONE, META_KERNELS
+from analyzer.capture.pytorch.kernels.results import BY_SHAPES_ALONE, results_on
 from analyzer.capture.pytorch.program.files import Files
 from analyzer.capture.pytorch.program.no_compiler import without_compiler
 from analyzer.capture.pytorch.recording import copies, custom
@@ -59,7 +59,7 @@ def cuda_environment(
         recorder = Recorder(memory, compatible)
         recorder.described = described
         recorder.choose({**choices, **FUSED, **sparse.CHOICES}, {**quantized.CHOICES, **detection.CHOICES})
-        recorder.results({**shapes.kernels(), **META_KERNELS}, BY_SHAPES_ALONE)
+        recorder.results({**shapes.kernels(), **results_on(compatible)}, BY_SHAPES_ALONE)
         handlers = {**copies.HANDLERS, **indices.HANDLERS, **composite.HANDLERS, **composite.OTHERS}
         recorder.handle_operators(handlers, custom.followed)
         recorder.composites = sparse.COMPOSITES

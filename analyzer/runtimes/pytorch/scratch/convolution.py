@@ -31,6 +31,7 @@ from typing import Any
 import numpy as np
 
 from analyzer.devices import DeviceProfile
+from analyzer.devices.architectures import DEPTHWISE_OF_ANY_TYPE
 from analyzer.graph import Operator, TensorMeta, contiguous_strides
 from analyzer.libraries.cudnn.choices import UNKNOWN, Choices, NextPlans, Workspace, choices_of
 from analyzer.libraries.cudnn.convolution import ELEMENT_BYTES, Convolution
@@ -103,10 +104,10 @@ def _as_2d(tensor: TensorMeta) -> TensorMeta:
 
 
 def _as_called(
-    operator: Operator, script: Script, other: TensorMeta
+    operator: Operator, device: DeviceProfile, script: Script, other: TensorMeta
 ) -> tuple[TensorMeta, TensorMeta, TensorMeta, _Geometry, bool]:
-    """Return input, weight, `other` (the result or its gradient), how windows move, and whether cuDNN is off;
-    of 1-D convolutions as the 2-D ones they run as."""
+    """Return input, weight, `other` (the result or its gradient), how windows move, and whether cuDNN is not
+    taken; of 1-D convolutions as the 2-D ones they run as."""
     source, weight = filled(operator, "input"), present(operator, "weight")
     geometry = _geometry(operator, len(weight.shape) - 2)
     if len(weight.shape) == 3:
@@ -114,7 +115,8 @@ def _as_called(
         source, weight, other = _as_2d(contiguous_like(source)), _as_2d(weight), _as_2d(other)
         padding, stride, dilation = (0, *geometry.padding), (1, *geometry.stride), (1, *geometry.dilation)
         geometry = replace(geometry, padding=padding, stride=stride, dilation=dilation)
-    return source, weight, other, geometry, _NO_CUDNN in operator.settings or geometry.padded_widely
+    off = _NO_CUDNN in operator.settings or geometry.padded_widely
+    return source, weight, other, geometry, off or _lacks_type(source, weight, geometry, device)
 
 
 def _wants_channels_last(one: TensorMeta, other: TensorMeta) -> bool:
@@ -125,12 +127,22 @@ def _wants_channels_last(one: TensorMeta, other: TensorMeta) -> bool:
 
 
 def _runs_depthwise(source: TensorMeta, weight: TensorMeta, geometry: _Geometry, off: bool) -> bool:
-    """Return whether PyTorch's own depthwise kernel runs. off: cuDNN is."""
+    """Return whether PyTorch's own depthwise kernel runs. off: cuDNN is not taken."""
     channels = source.shape[1]
     depthwise = (
         not geometry.transposed and channels == geometry.groups > 1 and weight.shape[0] % channels == 0
     )
     return depthwise and (off or not _cudnn_takes_depthwise(source, weight, geometry))
+
+
+def _lacks_type(source: TensorMeta, weight: TensorMeta, geometry: _Geometry, device: DeviceProfile) -> bool:
+    """Return whether cuDNN is not given the type: bfloat16 before compute capability 8
+    (`supportsBFloat16ConvolutionWithCuDNNv8`, `cuda/detail/CUDAHooks.cpp`)."""
+    if "bfloat16" not in (source.dtype, weight.dtype) or device.architecture.ampere:
+        return False
+    depthwise = not geometry.transposed and source.shape[1] == geometry.groups > 1
+    of_any_type = depthwise and device.releases["torch"] in DEPTHWISE_OF_ANY_TYPE
+    return not (of_any_type and _wants_channels_last(source, weight))
 
 
 def _cudnn_takes_depthwise(source: TensorMeta, weight: TensorMeta, geometry: _Geometry) -> bool:
@@ -233,7 +245,7 @@ def convolution(operator: Operator, device: DeviceProfile, script: Script) -> No
     kernel, without workspace. A transposed one is the data gradient of the one it transposes, and its data
     gradient that one's forward pass.
     """
-    source, weight, result, geometry, off = _as_called(operator, script, present(operator, 0))
+    source, weight, result, geometry, off = _as_called(operator, device, script, present(operator, 0))
     if _runs_depthwise(source, weight, geometry, off):
         script.copies(source, weight)
         script.output(0)
@@ -264,7 +276,9 @@ def convolution_grad(operator: Operator, device: DeviceProfile, script: Script) 
     what it reads, and cuDNN's workspace; all but the result is given back before the next. The bias gradient,
     a plain sum, comes last.
     """
-    source, weight, grad, geometry, off = _as_called(operator, script, present(operator, "grad_output"))
+    source, weight, grad, geometry, off = _as_called(
+        operator, device, script, present(operator, "grad_output")
+    )
     wanted = operator.flags("output_mask", 3)
     if _runs_depthwise(source, weight, geometry, off):
         _depthwise_backward(script, grad, source, weight, wanted)

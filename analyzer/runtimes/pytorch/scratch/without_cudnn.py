@@ -1,6 +1,6 @@
 """Convolutions of a program that has switched cuDNN off (`torch.backends.cudnn.enabled`) or that cuDNN does
-not have (transposed ones padded by a stride or more), their gradients, and the kernels called by their own
-names.
+not have (transposed ones padded by a stride or more; bfloat16 before compute capability 8), their gradients,
+and the kernels called by their own names.
 
 1. PyTorch's own kernels run: a sample's windows as columns, and cuBLAS. There are as many rows as a window
    has elements, and a column for each place of the result; a kernel of size 1 that neither skips nor pads
@@ -203,8 +203,12 @@ def _one_backward(
         if wanted[0] or wanted[1]:
             taken = _columns(script, device, windows)
         samples = grad.shape[0] if wanted[2] and isinstance(grad.shape[0], int) else 0
+        shape = (grad.shape[1] // windows.groups, *grad.shape[2:])
+        part = contiguous_like(replace(grad, shape=shape, stride=()))
         for _ in range(samples):
-            script.release(script.temporary(windows.bias))
+            total = script.temporary(windows.bias)
+            sum_over(script, device, part, tuple(range(1, len(shape))))
+            script.release(total)
     script.release(taken, copy)
     return made
 

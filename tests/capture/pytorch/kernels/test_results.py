@@ -17,6 +17,7 @@ from torch import nn
 
 from analyzer.capture.pytorch.kernels.layouts import channels_last_like, convolution_format
 from analyzer.capture.pytorch.kernels.results import META_KERNELS
+from analyzer.devices import load
 from tests.capture.pytorch.captures import Model, names, step, the, traced
 from tests.paths import DATA
 
@@ -189,6 +190,17 @@ class TestChannelsLast:
         assert layout(volume, volume) is torch.channels_last_3d
         with torch.backends.cudnn.flags(enabled=False):
             assert layout(turned, turned) is torch.contiguous_format
+
+    @pytest.mark.parametrize("groups", [1, 4])
+    def test_bfloat16_where_cudnn_lacks_it(self, groups: int) -> None:
+        """Emulated as a T4, torch 2.11 gives cuDNN the depthwise one alone."""
+        layer = nn.Conv2d(4, 4, 3, groups=groups, dtype=torch.bfloat16).to(memory_format=torch.channels_last)
+
+        def convolve() -> None:
+            result = layer.to("cuda")(torch.ones(2, 4, 9, 9, dtype=torch.bfloat16, device="cuda"))
+            assert channels_last_like(result) == (groups > 1)
+
+        traced(convolve, load("t4"))
 
 
 class TestConvolution:

@@ -190,6 +190,31 @@ def test_depthwise_backend(dtype: str, channels_last: bool, native: bool) -> Non
         assert allocations.steps == (Output(0),)
 
 
+@pytest.mark.parametrize(
+    ("device", "release", "groups", "channels_last", "cudnn"),
+    [
+        ("t4", (2, 11), 1, False, False),
+        ("t4", (2, 11), 1, True, False),
+        ("t4", (2, 11), 96, False, False),
+        ("t4", (2, 11), 96, True, True),
+        ("v100", (2, 7), 96, True, False),
+        ("h200", (2, 11), 1, True, True),
+    ],
+)
+def test_bfloat16_is_cudnns_from_compute_capability_8_on(
+    device: str, release: tuple[int, int], groups: int, channels_last: bool, cudnn: bool
+) -> None:
+    """As `torch._C._select_conv_backend` says, emulated."""
+    profile = load(device)
+    profile = replace(profile, releases={**profile.releases, "torch": release})
+    x = tensor((8, 96, 28, 28), "bfloat16", channels_last=channels_last)
+    weight = tensor((96, 96 // groups, 3, 3), "bfloat16")
+    operator = called(
+        0, "aten::convolution", (x, weight, None, (1, 1), (1, 1), (1, 1), False, (0, 0), groups), (x,)
+    )
+    assert ("cudnn" in kernel_allocations(operator, profile).libraries) == cudnn
+
+
 def test_native_depthwise_backward_makes_the_weight_first() -> None:
     x, weight = tensor((32, 96, 56, 56)), tensor((96, 1, 7, 7))
     arguments = (x, x, weight, (96,), (1, 1), (3, 3), (1, 1), False, (0, 0), 96, (True, True, False))

@@ -136,6 +136,13 @@ def test_workspaces_are_never_larger_than_cublass_own() -> None:
     assert words(call("aten::mv", (tensor(2, 2), tensor(2)), (tensor(2),))) == f"=0 {CUBLAS}"
 
 
+def test_until_torch_28_cublaslts_workspace_comes_first() -> None:
+    """As torch 2.7's own host code asks, emulated as a T4 and a V100."""
+    device = dataclasses.replace(H200, releases={**H200.releases, "torch": (2, 7)})
+    fused = call("aten::addmm", (FUSED["bias"], FUSED["first"], FUSED["second"]), (FUSED["result"],))
+    assert words(fused, device) == f"=0 +{1 << 20} {CUBLAS} -{1 << 20}"
+
+
 def test_groups_of_rows() -> None:
     """Bfloat16 on compute capability 9.0: CUTLASS's arguments and descriptors, as an H200 was seen to take them."""
     rows, offsets = tensor(1024, 384, dtype="bfloat16"), tensor(8, dtype="int32")
