@@ -7,7 +7,7 @@
    `UnreadableError`, whose text is the reason alone; callers say of which file, and what to do.
 4. All bounds on input grow by the factor in the environment variable `ANALYZER_INPUT_LIMIT` ("4").
 
-What is refused, and by which bound: `docs/untrusted.md`.
+What is refused, and by which bound: `docs/evidence/UNTRUSTED.md`.
 """
 
 from __future__ import annotations
