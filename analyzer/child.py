@@ -17,7 +17,8 @@ FOLDER = str(Path(__file__).parents[1])
 _START = """
 import json, runpy, sys
 module, folders = sys.argv[1], json.loads(sys.argv[2])
-sys.path[:0] = [folder for folder in folders if folder not in sys.path]
+if not set(folders) <= set(sys.path):
+    sys.path[:] = folders + [folder for folder in sys.path if folder not in folders]
 sys.argv[:] = sys.argv[2:]
 runpy.run_module(module, run_name="__main__", alter_sys=True)
 """

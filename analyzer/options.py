@@ -398,6 +398,7 @@ class _Keywords(TypedDict, total=False):
     runtime_options: Mapping[str, Any]
     release: Mapping[str, str]
     strict: bool
+    trust: bool
     task: Task | None
     length: int | None
     new_tokens: int

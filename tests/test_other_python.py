@@ -34,7 +34,7 @@ DOORS = {
     "emulate target": "emulate cnn.py:make_model --batch 2",
     "target": "cnn.py --engine emulate --batch 2",
     "serve": "serve llama --engine vllm",
-    "advise": "advise cnn.py:make_model --batch 2 --compiled",
+    "advise": "advise cnn.py:make_model --batch 2 --compiled --device h200",
     "verify": "verify cnn.py:make_model --batch 2 --emulated",
     "verify run": "verify run --emulated train.py",
 }

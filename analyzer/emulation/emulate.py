@@ -127,7 +127,7 @@ def _seen(
         )
     torch = launch.find_torch(python)
     cudnn, workspaces, communicators, exchange = (
-        CudnnAnswers(profile, str(torch.python)),
+        CudnnAnswers(profile),
         Workspaces(profile),
         Nccl(profile),
         Exchange(),

@@ -111,7 +111,7 @@ def formula(
     m, b, d."""
     trained = weight_bytes if trainable_bytes is None else trainable_bytes
     # A fraction, not a float: sizes beyond 2^53 stay exact.
-    forward_output = int(Fraction(precision_factor) * output_bytes)
+    forward_output = int(Fraction(precision_factor) * int(output_bytes))
     return Naive(
         data=data_bytes,
         weights=weight_bytes,

@@ -59,7 +59,7 @@ def test_a_part_of_the_campaign(tmp_path: Path) -> None:
         "-o",
         out,
     ]
-    environment = {**os.environ, "PYTHONPATH": PYTHONPATH}
+    environment = {**os.environ, "PYTHONPATH": PYTHONPATH, "PYTHONDONTWRITEBYTECODE": "1"}
     subprocess.run(command, check=False, stdout=subprocess.DEVNULL, timeout=300, cwd=ROOT, env=environment)
     found = json.loads(out.read_text())
     assert found.get("findings", []) == []

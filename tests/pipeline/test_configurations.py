@@ -360,7 +360,7 @@ def test_experts_stored_as_mxfp4_are_turned_back(tmp_path: Path) -> None:
         (BNB_4BIT, {"dequantize": True}, "not turned back", OptionError),
         (BNB_4BIT, {"load": "gpu"}, "loaded from their checkpoint", OptionError),
         (FP8, {"mode": "train", "lora": "r=8"}, "nor are adapters beside them", OptionError),
-        (BNB_4BIT, {"mode": "train", "lora": "r=8", "task": "sft"}, "not followed under --task sft", OptionError),
+        (BNB_4BIT, {"mode": "train", "lora": "r=8", "task": "sft"}, "not followed under task='sft'", OptionError),
         (None, {"dequantize": True}, "whose weights are stored quantized", OptionError),
     ],
 )  # fmt: skip

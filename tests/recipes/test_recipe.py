@@ -170,8 +170,9 @@ def test_adapters() -> None:
     ],
 )
 def test_what_makes_no_sense_is_said(config: Path, options: dict[str, Any], error: str) -> None:
-    with pytest.raises(OptionError, match=error.replace("(", r"\(")):
+    with pytest.raises(OptionError) as caught:
         recipe_of(str(config), Options.of(options))
+    assert error in caught.value.message
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 import analyzer
-from tests.paths import ROOT
+from tests.paths import MODELS, PYTHONPATH
 from tests.untrusted import bad_onnx
 from tests.untrusted.limited import MOST_BYTES, SECONDS
 
@@ -28,7 +28,14 @@ _ALWAYS = (
 def results(folder: Path, cases: list[list[str]]) -> Iterator[dict[str, Any]]:
     (folder / "cases.json").write_text(json.dumps(cases))
     command = [sys.executable, "-m", "tests.untrusted.limited", str(folder / "cases.json")]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=580, check=True)
+    done = subprocess.run(
+        command,
+        capture_output=True,
+        text=True,
+        timeout=580,
+        check=True,
+        env={**os.environ, "PYTHONPATH": PYTHONPATH},
+    )
     yield from map(json.loads, done.stdout.splitlines())
 
 
@@ -70,7 +77,7 @@ def test_every_bad_model(files: dict[str, Path], tmp_path: Path) -> None:
 
 def _saved(folder: Path) -> dict[str, Any]:
     path = folder / "sound.json"
-    path.write_text(analyzer.analyze("models/cnn.onnx", batch=2, device="h200").to_json())
+    path.write_text(analyzer.analyze(MODELS / "cnn.onnx", batch=2, device="h200").to_json())
     document: dict[str, Any] = json.loads(path.read_text())
     return document
 
@@ -81,7 +88,7 @@ def test_what_is_no_regular_file_is_refused_before_it_is_opened(tmp_path: Path) 
         os.mkfifo(tmp_path / f"fifo.{suffix}")
         (tmp_path / f"device.{suffix}").symlink_to("/dev/zero")
         (tmp_path / f"folder.{suffix}").mkdir()
-    cnn = ["models/cnn.onnx", "--batch", "2"]
+    cnn = [str(MODELS / "cnn.onnx"), "--batch", "2"]
     cases = []
     for kind in ("fifo", "device", "folder"):
         path = {
@@ -121,7 +128,7 @@ def test_damaged_texts(tmp_path: Path) -> None:
             cases += [
                 ["report", str(path)],
                 [str(path)],
-                ["models/cnn.onnx", "--batch", "2", "--device", str(path)],
+                [str(MODELS / "cnn.onnx"), "--batch", "2", "--device", str(path)],
             ]
     for result in results(tmp_path, cases):
         check(result)
@@ -166,7 +173,7 @@ def test_texts_of_a_saved_estimate_move_no_terminal() -> None:
         kept = ("mode", "framework", "engine", "bound", "verdict", "schema")
         return value + bad_onnx.EVIL if isinstance(value, str) and name not in kept else value
 
-    timed = analyzer.analyze("models/cnn.py", batch=2, mode="train", device="h200", steps=1)
+    timed = analyzer.analyze(MODELS / "cnn.py", batch=2, mode="train", device="h200", steps=1)
     document = json.loads(timed.to_json())
     estimate = from_dict(evil(document, ""))
     assert step_line(estimate)

@@ -20,9 +20,7 @@ the library, else bounded.
    bytes, and the winner is within the ten's in all (`tests/data/h100/tried_plans.json.gz`, 27 November 2026).
    Where the log does not say which engines on cuBLAS are listed, the largest of all may be such a one's: a
    handle lists it for 7 to 9 of 10 calls it can compute in float32, and for 1 (Winograd's) to 4 (products) of
-   10 in half precision, where it is taken to be missing. Both are in the range. Where nobody can be asked
-   the trials are taken to need as much as the largest such engine, and a copy of input, weights and output
-   at least: the median of those 752, in each operation and type; 10 of them took more than the range's end.
+   10 in half precision, where it is taken to be missing. Both are in the range.
 
 Source: `aten/src/ATen/native/cudnn/Conv_v8.cpp` (`run_single_conv`, `get_plans_from_find`,
 `generate_and_filter_plans`).
@@ -31,7 +29,7 @@ Source: `aten/src/ATen/native/cudnn/Conv_v8.cpp` (`run_single_conv`, `get_plans_
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 
@@ -57,6 +55,8 @@ MEASURED, ASKED, UNKNOWN = "measured", "asked", "unknown"
 _MOST_COPIES = {"forward": (2, 9), "data": (2, 7), "weight": (6, 76)}
 _MOST_BESIDES = 32 << 20
 _ROUNDED = 512  # the allocator's
+# In place of nothing, where that is a guess: a request that is not made has no range.
+_LEAST = 1
 # The architectures whose answers others have too; "sm90" is recorded by an H200's handle.
 _AS = {(7, 0): (7, 5), (7, 2): (7, 5), (8, 7): (8, 6), (12, 1): (12, 0)}
 _TABLES = {"sm90": "h200"}
@@ -253,17 +253,14 @@ class Choices:
     ) -> Workspace:
         """Return the chosen plan's workspace. trial: the largest of all timed plans."""
         chosen = [] if plans is None else reading.passing(plans, call.dtype, settings)
+        if not chosen:
+            return self._unknown(call)
         if not (trial or settings.benchmark):
-            return _first_workspace(call, chosen) if chosen else self._unknown(call)
+            return _first_workspace(call, chosen)
         # Of the plans on cuBLAS only a list that ranks them says which there are.
-        ranked = bool(chosen) and self.asker.ranks_unusable
+        ranked = self.asker.ranks_unusable
         unranked = [] if ranked else [*self._first_plans.possible(call).values()]
         possible = _most(reading.passing(unranked, call.dtype, settings))
-        if not chosen:
-            first = self._unknown(call)
-            nbytes = max(possible, _copies(call)) if trial else first.nbytes
-            most = max(first.high_bytes, possible, _most(on_cublas.plans_on_cublas(call).values()))
-            return Workspace(nbytes, 0, most, UNKNOWN)
         own = [plan for plan in chosen if not is_on_cublas(call.operation, plan)]
         if trial:
             most = _most(chosen if ranked else own)
@@ -281,9 +278,9 @@ class Choices:
         if known := self._answers(call, figure):
             nbytes = min(_carried(known, call.x_shape[0]), most)
         elif (product := product_bytes(call)) is not None:
-            nbytes = product
+            nbytes = max(product, _LEAST)
         else:
-            nbytes = 0 if call.channels_last else _copies(call)
+            nbytes = _LEAST if call.channels_last else _copies(call)
         return Workspace(nbytes, 0, max(nbytes, most), UNKNOWN)
 
     def by_handle(self, call: Convolution, plan: Plan) -> Plan:
@@ -300,7 +297,7 @@ class Choices:
         return plan._replace(workspace_bytes=nbytes, between=None if proven else (0, nbytes))
 
 
-def _most(plans: Iterable[Plan]) -> int:
+def _most(plans: Sequence[Plan]) -> int:
     """Return the largest workspace of the plans."""
     return max((plan.workspace_bytes for plan in plans), default=0)
 
@@ -349,13 +346,13 @@ def _first_workspace(call: Convolution, plans: Sequence[Plan]) -> Workspace:
     possible = [first, *rivals]
     low, high = (pick(plan.workspace_bytes for plan in possible) for pick in (min, max))
     if any(plan.split for plan in possible):
-        return Workspace(first.workspace_bytes, 0, max(high, most_bytes(call)), UNKNOWN)
+        return Workspace(max(first.workspace_bytes, _LEAST), 0, max(high, most_bytes(call)), UNKNOWN)
     known = high - low < _ROUNDED
     ends = [plan.between or (plan.workspace_bytes, plan.workspace_bytes) for plan in possible]
     low, high = min(least for least, _ in ends), max(most for _, most in ends)
     if known:
         return Workspace(first.workspace_bytes, low, high, ASKED)
-    return Workspace(first.workspace_bytes, low, high, UNKNOWN)
+    return Workspace(max(first.workspace_bytes, _LEAST), low, high, UNKNOWN)
 
 
 def _level(question: Question, found: Workspace) -> Workspace:
@@ -393,15 +390,14 @@ def _carried(known: dict[int, int], batch: int) -> int:
     return known[below] + (known[above] - known[below]) * (batch - below) // max(above - below, 1)
 
 
-def choices_of(profile: DeviceProfile, python: str = "") -> Choices:
-    """Return cuDNN's choices on a profile's GPU, for the torch release of its figures. python: as in
-    `library_for`."""
+def choices_of(profile: DeviceProfile) -> Choices:
+    """Return cuDNN's choices on a profile's GPU, for the torch release of its figures."""
     capability = chosen_capability(profile)
     architecture = _architecture(capability)
     table = _TABLES.get(architecture, architecture)
     if capability == (7, 5) and profile.sm_count > _LARGE_TURING_SMS:
         table = ""
-    library = library_for(profile.releases["torch"], python)
+    library = library_for(profile.releases["torch"])
     return _choices(table, description_of(profile), library, profile.sm_count, capability)
 
 

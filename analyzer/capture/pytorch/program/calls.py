@@ -15,8 +15,7 @@ def called_as(module: torch.nn.Module, frame: FrameType | None, args: Any, kwarg
     """Return how a model is called. frame: the user's, None if no line of the user's calls it."""
     name = ""
     if frame is not None:
-        variables = {**frame.f_globals, **frame.f_locals}
-        name = next((name for name, value in variables.items() if value is module), "")
+        name = _variable(frame, module)
     tensors = [value for value in (*args, *kwargs.values()) if isinstance(value, torch.Tensor)]
     return ModelCall(
         name=name,
@@ -27,3 +26,14 @@ def called_as(module: torch.nn.Module, frame: FrameType | None, args: Any, kwarg
         gradients=torch.is_grad_enabled(),
         own_checkpointing=bool(getattr(module, "supports_gradient_checkpointing", False)),
     )
+
+
+def _variable(frame: FrameType, module: torch.nn.Module) -> str:
+    """Return the name of the frame's variable, or its module's, that holds the model; "" for none."""
+    for variables in (frame.f_locals, frame.f_globals):
+        name = next((name for name, value in variables.items() if value is module), "")
+        if type(variables) is dict and variables is not frame.f_globals:
+            variables.clear()  # until Python 3.12 a copy that the frame keeps, and with it every tensor
+        if name:
+            return name
+    return ""
