@@ -21,7 +21,7 @@ _MAPPINGS = ("inputs", "values", "runtime_options", "assume", "release")
 KEYWORDS = frozenset({
     "batch", "batches", "mode", "inputs", "values", "assume", "loss", "optimizer", "dtype", "amp",
     "channels_last", "grad_accumulation", "checkpoint", "parallel", "device", "budget", "runtime",
-    "runtime_options", "release", "strict", "task", "length", "new_tokens", "lora", "load_in_8bit",
+    "runtime_options", "release", "strict", "trust", "task", "length", "new_tokens", "lora", "load_in_8bit",
     "load_in_4bit", "no_double_quant", "dequantize", "gradient_checkpointing", "attn", "cache",
     "prefill_chunk", "beams", "sample", "packed", "precompute_reference", "load", "engine", "python",
     "until", "ranks", "rank", "keep_outputs",

@@ -13,6 +13,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from analyzer.allocators.pytorch.caching import PyTorchAllocator
+from analyzer.allocators.pytorch.expandable import RANGE_BYTES
 from analyzer.analysis import Analysis
 from analyzer.liveness.growth import growth
 from analyzer.pipeline.rows import described, holder_words
@@ -41,6 +42,8 @@ def _fragmentation(analysis: Analysis, estimate: Estimate) -> Fragmentation | No
     needed, usable = estimate.needed, estimate.usable_bytes
     unused = needed.peak_reserved - needed.peak_allocated
     if _TENTH * unused < needed.peak_allocated or _WORTH * unused < usable:
+        return None
+    if needed.peak_reserved > RANGE_BYTES:  # more than an expandable segment has addresses for
         return None
     prediction = analysis.prediction
     allocator = None if prediction.plain is not None else prediction.allocator()

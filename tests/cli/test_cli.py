@@ -49,6 +49,7 @@ def answers(
         # What binds the real function when it is imported must have been, or it keeps this one.
         import_module("analyzer.planning.what_if")
         monkeypatch.setattr(pipeline, "analysis", analysis)
+        monkeypatch.setattr("analyzer.engines.choice.diagnosed", lambda analysis: analysis)
         return calls
 
     return answers

@@ -46,7 +46,9 @@ def grown(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("grown")
     text = (MODELS / "cnn.py").read_text()
     (folder / "train.py").write_text(text)
-    commands = block("sh", "analyze models/cnn.py --batch 32 --mode train --device h200").splitlines()
+    commands = block(
+        "sh", "analyze models/cnn.py --batch 32 --mode train --device h200 --format json"
+    ).splitlines()
     first = shlex.split(commands[0])
     assert first[0] == "analyze" and first[-1] == BASELINE
     assert analyze(folder, "train.py", *first[2:]).returncode == 0
