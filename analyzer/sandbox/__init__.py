@@ -26,6 +26,8 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from analyzer.sandbox.unprotected import UnprotectedError
+
 if TYPE_CHECKING:
     from analyzer.sandbox.process import Outside
     from analyzer.sandbox.scratch import Scratch
@@ -53,18 +55,6 @@ NETWORKS = {
     "functions": "connections to other machines are refused to Python alone, not to libraries in C and other"
     " programs",
 }
-
-
-class UnprotectedError(Exception):
-    """Nothing but Python's functions would be kept from writing, and nobody said that this is enough. Its
-    arguments: a message and a hint."""
-
-    def __init__(self) -> None:
-        super().__init__(
-            "nothing here keeps a program from writing: neither namespaces nor Landlock are allowed",
-            "allow them (a container's seccomp profile decides), or add --unprotected (unprotected=True):"
-            " then only Python's functions are redirected, and processes it starts change what they will",
-        )
 
 
 class Sandbox:

@@ -170,7 +170,7 @@ def divide(
         second = _forked(protection, scratch, First(scratch, write, keep, also), complain, network)
         if second is not None:
             return scratch, *second
-    from analyzer.sandbox import UnprotectedError
+    from analyzer.sandbox.unprotected import UnprotectedError
 
     scratch.drop()
     raise UnprotectedError
