@@ -26,7 +26,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from analyzer.sandbox.unprotected import UnprotectedError
+from analyzer.sandbox.unprotected import UnprotectedError as UnprotectedError
 
 if TYPE_CHECKING:
     from analyzer.sandbox.process import Outside
