@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from tests.paths import ROOT
+from tests.paths import PYTHONPATH, ROOT
 
 
 @pytest.mark.parametrize(
@@ -68,7 +68,7 @@ def test_a_files_tests_stay_together(tmp_path: Path) -> None:
     environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
     ran = subprocess.run(
         [sys.executable, "-m", "pytest", "-rP", "-p", "no:cacheprovider"],
-        cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=120, check=False,
+        cwd=tmp_path, env={**environment, "PYTHONPATH": PYTHONPATH}, capture_output=True, text=True, timeout=120, check=False,
     )  # fmt: skip
     assert ran.returncode == 0, ran.stdout + ran.stderr
     places = sorted(word for word in ran.stdout.split() if word.startswith("gw"))
@@ -89,7 +89,7 @@ def test_started_in_the_background_children_can_be_interrupted(tmp_path: Path) -
     try:
         ran = subprocess.run(
             [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "test_child.py"],
-            cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False,
+            cwd=tmp_path, env={**os.environ, "PYTHONPATH": PYTHONPATH}, capture_output=True, text=True, timeout=120, check=False,
         )  # fmt: skip
     finally:
         signal.signal(signal.SIGINT, ignored)

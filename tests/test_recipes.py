@@ -134,7 +134,7 @@ def test_a_format(copy: Path) -> None:
     assert registry.read_text() != before
     ran = analyze(copy, str(MODELS / "cnn.onnx"), "--batch", "8", "--device", "h200", "--format", "markdown")
     assert ran.stdout.startswith("fits: ") and "| estimate | MiB |\n|---|--:|\n| naive sum | " in ran.stdout
-    assert "markdown" in analyze(copy, "--help").stdout
+    assert "markdown" in analyze(copy, "estimate", "--help-all").stdout
 
 
 @pytest.fixture

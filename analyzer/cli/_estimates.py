@@ -54,4 +54,4 @@ def exit_code(estimate: Estimate, budget_bytes: int | None, has_limit: bool, str
     limits = [limit for limit in (budget_bytes, estimate.usable_bytes if has_limit else None) if limit]
     if strict and any(estimate.verdict(limit) != "fits" for limit in limits):
         return 1
-    return int(estimate.stopped or not all(map(estimate.fits, limits)))
+    return int(estimate.stopped or any(estimate.at_least or not estimate.within(limit) for limit in limits))

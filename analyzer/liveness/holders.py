@@ -59,6 +59,7 @@ def holders(graph: Graph, position: int, storages: Collection[int]) -> dict[int,
     view = view_of(graph)
     by_storage: dict[int, Holder] = {}
     unread: list[int] = []
+    end = _last_run(graph)
     for index in storages:
         storage = graph.storages[index]
         readers = [~operator for operator in view.succ[index] if view.nodes[operator]["position"] >= position]
@@ -68,7 +69,7 @@ def holders(graph: Graph, position: int, storages: Collection[int]) -> dict[int,
             last = max(readers)
             backward = storage.saved and graph.operators[last].phase is Phase.BACKWARD
             by_storage[index] = Holder("autograd" if backward else "reader", last)
-        elif graph.unfinished and view.nodes[index]["death"] is None:
+        elif graph.unfinished and _outlives(view.nodes[index], end):
             by_storage[index] = Holder("autograd" if storage.saved else "ahead")
         else:
             unread.append(index)
@@ -82,18 +83,28 @@ def _owner(storage: Storage) -> Kind | None:
     return None if storage.name.startswith("aten::") else _OWNERS.get(storage.category)
 
 
+def _last_run(graph: Graph) -> int:
+    """Return the place of the last operator that ran: in an unfinished program the one whose request failed."""
+    return max((place for place, moment in enumerate(graph.program) if isinstance(moment, Run)), default=-1)
+
+
+def _outlives(node: dict[str, Any], place: int) -> bool:
+    """Return whether a storage was alive at that place: what an exception lets go dies behind it."""
+    return node["death"] is None or bool(node["death"] > place)
+
+
 def awaiting_backward(graph: Graph) -> frozenset[int]:
     """Return the storages that an unfinished program was computing gradients through when it ended: alive
     then, behind a living result."""
     import networkx as nx
 
-    view, tape = view_of(graph), _tape(graph)
+    view, tape, end = view_of(graph), _tape(graph), _last_run(graph)
     alive = {
         storage.index
         for storage in graph.storages
         if storage.index in tape
         and (node := view.nodes[storage.index])["birth"] is not None
-        and node["death"] is None
+        and _outlives(node, end)
     }
     behind: set[int] = set()
     for result in sorted(alive, reverse=True):

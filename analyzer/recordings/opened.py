@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from analyzer.errors import InputError
+from analyzer.files import irregular
 from analyzer.recordings.messages import understood
 from analyzer.results.recording import Message, Recording
 
@@ -21,6 +22,8 @@ _HINT = (
 def is_snapshot(path: Path) -> bool:
     """Return whether a file begins as a pickle of protocol 2 or later, or is named as one. Raises
     InputError."""
+    if reason := irregular(path):
+        raise InputError(f"{path} cannot be read: {reason}", _HINT)
     try:
         with path.open("rb") as file:
             return file.read(1) == b"\x80" or path.suffix in (".pickle", ".pkl")

@@ -51,13 +51,13 @@ class Budget:
         """
         __tracebackhide__ = True
         import analyzer
-        from analyzer.devices import parse_size
 
         if self.limit is None:
             raise pytest.UsageError('no budget: give gpu_memory_budget("16GiB"), here or as a marker')
-        limit = self.limit if isinstance(self.limit, int) else parse_size(self.limit)
-        estimate = analyzer.analyze(target, inputs, **{**self.options, **options, "budget": limit})
-        if not estimate.fits(limit):
+        estimate = analyzer.analyze(target, inputs, **{**self.options, **options, "budget": self.limit})
+        limit = estimate.budget_bytes
+        assert limit is not None
+        if estimate.at_least or not estimate.within(limit):
             pytest.fail(_explained(estimate, limit, baseline), pytrace=False)
         return estimate
 

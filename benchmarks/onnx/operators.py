@@ -19,6 +19,7 @@ from typing import Any
 import click
 import onnx
 
+import analyzer
 from analyzer.capture.lowering import module as _register_all  # noqa: F401  registers every function
 from analyzer.capture.lowering.call import FUNCTIONS, SETTINGS
 from analyzer.onnx import values
@@ -52,7 +53,7 @@ def where(function: Callable[..., Any]) -> tuple[str, str]:
 
 def file_of(module: Any) -> str:
     """A module's file in `analyzer/`."""
-    return str(Path(module.__file__).resolve().relative_to(ROOT / "analyzer"))
+    return str(Path(module.__file__).relative_to(Path(analyzer.__file__).parent))
 
 
 @lru_cache(maxsize=1)

@@ -111,7 +111,7 @@ def test_bash_completes_with_it(run: Any, tmp_path: Path) -> None:
     asked = "compopt() { :; }; COMP_WORDS=(analyze wha); COMP_CWORD=1; _analyze_completion analyze; echo ${COMPREPLY[@]}"
     ran = subprocess.run(
         ["bash", "-c", run("completion", "bash").out + asked],
-        env={**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"}, cwd=MODELS.parent,
+        env={**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"}, cwd=tmp_path,
         capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert ran.stdout.split()[:1] == ["what-if"], ran.stderr

@@ -86,8 +86,8 @@ def test_completions_of_one_prompt(config: str) -> None:
         ({"task": "dpo", "mode": "infer"}, "a way to train"),
         ({"task": "grpo", "batch": 1}, "how many"),
         ({"task": "sft", "parallel": "ddp:2"}, "one GPU"),
-        ({"task": "dpo", "packed": True}, "--packed means nothing"),
-        ({"task": "sft", "precompute_reference": True}, "--precompute-reference means nothing"),
+        ({"task": "dpo", "packed": True}, "packed means nothing with task='dpo'"),
+        ({"task": "sft", "precompute_reference": True}, "precompute_reference means nothing with task='sft'"),
     ],
 )
 def test_what_no_trainer_does(config: str, said: dict[str, Any], wrong: str) -> None:

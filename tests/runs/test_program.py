@@ -25,7 +25,13 @@ def test_the_step_is_built_with_real_tensors() -> None:
 
 def test_described_inputs_become_random_tensors_and_integers_zero(tmp_path: Path) -> None:
     target = tmp_path / "model.py"
-    target.write_text("import torch\nmake_model = lambda: torch.nn.Identity()\n")
+    target.write_text(
+        "import torch\n"
+        "class Two(torch.nn.Module):\n"
+        "    def forward(self, a, b):\n"
+        "        return a\n"
+        "make_model = Two\n"
+    )
     inputs = {"a": TensorSpec((2, 3, 4, 4), "float32"), "b": TensorSpec((2,), "int64")}
     step = build(str(target), Options(inputs=inputs, channels_last=True))
     assert step.inputs[0].is_contiguous(memory_format=torch.channels_last) and step.inputs[0].std() > 0

@@ -109,11 +109,14 @@ def _are_positional(arguments: Any) -> bool:
 
 def _check_batch(inputs: Any, batch: int | None) -> None:
     """Raise InputError where given inputs are of another batch than was said. The batch is an input's first
-    dimension, or the second of one with three or more (sequences first, as in `torch.nn.RNN`)."""
+    dimension, or the second of one with three or more (sequences first, as in `torch.nn.RNN`), or how many
+    samples a list has (images of their own sizes, as detectors take)."""
     shapes = [tuple(tensor.shape) for tensor in tensors_in(inputs)]
     if batch is None or not any(shapes):
         return
-    if not any(batch in shape[: 2 if len(shape) > 2 else 1] for shape in shapes):
+    sizes = {size for shape in shapes for size in shape[: 2 if len(shape) > 2 else 1]}
+    parts = inputs.values() if isinstance(inputs, Mapping) else inputs
+    if batch not in sizes | {len(part) for part in parts if isinstance(part, list)}:
         first = next(filter(None, shapes))
         raise InputError(
             f"batch is {batch:,}, and the inputs are of batch {first[0]:,} ({'x'.join(map(str, first))})",
