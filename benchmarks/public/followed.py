@@ -5,12 +5,11 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
 import time
 from pathlib import Path
 from typing import Any
 
-from benchmarks import ROOT
+from analyzer import child
 from benchmarks.networks import torchvision_cpu
 from benchmarks.public.prepared import Prepared, found, prepare, terminal
 
@@ -24,7 +23,7 @@ def command(job: dict[str, Any], ready: Prepared, out: Path, rank: int, device: 
     if job["processes"] > 1:
         words += ["--nproc-per-node", str(job["processes"]), "--rank", str(rank)]
     words += ["-m"] if ready.module else []
-    return [sys.executable, "-m", "analyzer", *words, ready.script, *ready.args]
+    return child.command("analyzer", *words, ready.script, *ready.args)
 
 
 def _last_words(said: str) -> str:
@@ -57,7 +56,6 @@ def follow(
     out = copies / f"{name}.json"
     out.unlink(missing_ok=True)
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": "", **ready.environment}
-    environment["PYTHONPATH"] = os.pathsep.join((environment["PYTHONPATH"], str(ROOT)))
     started = time.monotonic()
     try:
         with terminal() as keyboard:
