@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 import tempfile
 import threading
@@ -248,7 +249,13 @@ class _Spinner:
         self._status: object | None = None
         self._timer = threading.Timer(_PATIENCE_SECONDS, self._start)
         self._timer.daemon = True
-        self._timer.start()
+        # Its thread, and the one that draws, inherit that signals are blocked: a signal that one of them took
+        # would be heard only when the main thread's wait is over.
+        heard = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+        try:
+            self._timer.start()
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, heard)
 
     def tell(self, stage: str) -> None:
         self._stage = clean(stage)
