@@ -351,6 +351,7 @@ def _tables(estimate: Estimate, view: View) -> list[str]:
         (page.text(mark.event), size(mark.allocated), size(mark.peak), size(mark.reserved))
         for mark in sentences.marks_so_far(estimate)
     )
+    left = [(page.text(name), *map(size, figures)) for name, *figures in sentences.rows_after_runs(estimate)]
     return [
         '<div class="unscripted">',
         page.heading("Largest tensors at the peak"),
@@ -367,6 +368,14 @@ def _tables(estimate: Estimate, view: View) -> list[str]:
                 page.table(("after", "allocated", "peak so far", "reserved"), events, (1, 2, 3)),
             )
             if estimate.marks
+            else ()
+        ),
+        *(
+            (
+                page.heading("After each run"),
+                page.table(("after", "in use", "held", "of the device"), left, (1, 2, 3)),
+            )
+            if left
             else ()
         ),
     ]
