@@ -16,6 +16,8 @@ from analyzer.errors import AnalyzerError, OptionError
 from analyzer.report import formats
 from analyzer.report.formats import View
 
+_SUFFIXES = (".pickle", ".pkl", ".txt", ".log")  # which no rule's name has
+
 
 @click.command(
     cls=Command,
@@ -91,6 +93,8 @@ def _file(name: str, form: str, options: dict[str, Any]) -> int:
 
 
 def _is_rule(name: str) -> bool:
+    if "/" in name or Path(name).suffix in _SUFFIXES:  # finding all rules takes a second
+        return False
     from analyzer.rules import find
 
     try:

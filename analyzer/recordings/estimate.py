@@ -25,6 +25,7 @@ from analyzer.pipeline.assemble import Captured, assemble
 from analyzer.recordings import stacks, ways
 from analyzer.recordings.growth import growth
 from analyzer.recordings.history import History, history_of
+from analyzer.recordings.outcome import segment_bytes
 from analyzer.recordings.replay import Failed, Replay, replay
 from analyzer.recordings.snapshot import DeviceRecord, Snapshot, read
 from analyzer.recordings.trace import OOM
@@ -280,7 +281,7 @@ def _failed_request(failed: Failed, settings: Any, describe: _Describer) -> Fail
         )
         for (lane, small), sizes in pools.items()
     ]
-    wanted = ways.segment_bytes(failed.entry.nbytes, settings)
+    wanted = segment_bytes(failed.entry.nbytes, settings)
     return FailedRequest(
         failed.entry.nbytes,
         wanted,
