@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import pickle
+import re
 from pathlib import Path
 from typing import Any
 
@@ -196,3 +197,49 @@ def test_compare_of_recordings_names_what_grew(tmp_path: Path, capsys: pytest.Ca
     document = json.loads((tmp_path / "before.json").read_text())
     assert document["peak_reserved"] == runs()["losses_kept.plain"]["reserved_peak"]
     assert main(["compare", str(before), str(tmp_path / "nothing.pickle")]) == 2
+
+
+def page_of(name: str, folder: Path) -> tuple[str, dict[str, Any]]:
+    """The page of a recorded run, and what its scripts draw."""
+    path = folder / "page.html"
+    main(["explain", "-q", str(written(name, folder)), "--format", "html", "-o", str(path)])
+    page = path.read_text()
+    (data,) = re.findall(r'<script type="application/json" id="data">(.*?)</script>', page, re.DOTALL)
+    return page, json.loads(data)["views"][0]
+
+
+def test_the_page_is_that_of_an_estimate(tmp_path: Path) -> None:
+    """Course, live set, segments; divided by lines, since a recording knows no modules; the limit where one is known."""
+    page, view = page_of("ends_growing.plain.900MiB", tmp_path)
+    row = runs()["ends_growing.plain.900MiB"]
+    assert max(view["reserved"]) == row["reserved_peak"] and max(view["allocated"]) == row["allocated_peak"]
+    assert view["limit"] == row["reserved_peak"] and 'data-act="limit"' in page
+    assert '<option value="line" selected>' in page
+    assert sum(nbytes for _, nbytes, _, died in view["segments"] if died < 0) == row["reserved_current"]
+    for title in ("Course", "In use", "Segments and blocks", "Tensors in use", "Who holds the peak", "Notes"):
+        assert f"{title}</h2>" in page
+    assert view["categories"] == ["parameters", "activations"]
+
+
+def test_the_page_of_a_recording_without_stacks_or_limit_claims_neither(tmp_path: Path) -> None:
+    page, view = page_of("growing_batches.plain", tmp_path)
+    assert view["limit"] is None and 'data-act="limit"' not in page
+    assert (
+        "not known (no stacks were recorded)" in re.sub(r"<[^>]*>", "", page)
+        and "autograd" not in page.partition('id="data"')[0]
+    )
+    assert view["categories"] == ["not known"] and "activations" not in page.partition('id="data"')[0]
+    found = explain(tmp_path / "growing_batches.plain.pickle").estimate
+    assert set(found.timeline.category) <= {"", "not known"} and found.breakdown == {
+        "not known": found.peak_allocated
+    }
+
+
+def test_the_page_of_an_error_names_its_source_once(tmp_path: Path) -> None:
+    (tmp_path / "log.txt").write_text("CUDA failure 2: out of memory\n")
+    main(["explain", "-q", str(tmp_path / "log.txt"), "--format", "html", "-o", str(tmp_path / "log.html")])
+    page = (tmp_path / "log.html").read_text()
+    assert "message of ONNX Runtime</h1>" in page
+    assert page.count("out of memory: the CUDA driver had no memory") == 1 + page.count(
+        "<title>out of memory"
+    )
