@@ -78,6 +78,7 @@ class Entries:
         """Put the entries from a place of the file on into the history, as long as they have a form; return
         the place behind them."""
         forms, data, memo, numbers, found = self._forms, self._data, self._memo, self._numbers, self._found
+        actions = self._actions
         add, place, most = trace.add_row, 0, len(self._forms)
         while True:
             if place == most:
@@ -90,7 +91,9 @@ class Entries:
                 place += 1
                 continue
             action, address, size, stream, time, frames, category = chosen((*match.groups(), _ABSENT))
-            code = self._action(action)
+            code = actions.get(action)
+            if code is None:
+                code = self._action(action)
             bytes_ = numbers[size]
             if code == OOM or bytes_ < 0:  # what has other keys, or is none
                 return at
@@ -145,9 +148,7 @@ class Entries:
 
     def _action(self, token: bytes) -> int:
         """Return the code of an action, by the reference to its name."""
-        code = self._actions.get(token)
-        if code is None:
-            code = self._actions[token] = code_of(self._memo[_slot(token)])
+        code = self._actions[token] = code_of(self._memo[_slot(token)])
         return code
 
     def _stack(self, token: bytes) -> StackRef:
