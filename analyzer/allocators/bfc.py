@@ -73,7 +73,7 @@ class BfcArena(PoolAllocator):
     """The simulator, in bytes; `malloc` raises OutOfMemoryError, `free` ValueError for a dead handle.
 
     allocated: chunks in use, unsplit rests included. requested: what was asked for. reserved (also `held`):
-    regions and reserved memory. extensions: why each was taken.
+    regions and reserved memory. extensions: why each was taken. peak_page_bytes: most of `page_bytes`.
     """
 
     leftover: ClassVar[Leftover]
@@ -82,6 +82,7 @@ class BfcArena(PoolAllocator):
         super().__init__(self.leftover)
         self.requested = self.peak_requested = 0
         self.extensions: list[Extension] = []
+        self.peak_page_bytes = 0
         self._limit, self._max_dead, self._device = limit_bytes, max_dead_bytes, device_bytes
         self._growth = 0
         self._largest: int | None = None
@@ -174,8 +175,7 @@ class BfcArena(PoolAllocator):
             available = (self._limit - self.reserved) // ROUND_BYTES * ROUND_BYTES
             if size > available:
                 raise OutOfMemoryError(nbytes, self.allocated, self.reserved, self._limit)
-        if self._device is not None and self.reserved + size > self._device:
-            raise OutOfMemoryError(nbytes, self.allocated, self.reserved, self._device)
+        # A request that the device then has no room for has made the next region larger all the same.
         region_bytes = self._region_bytes_for(size)
         if available is not None:
             region_bytes = min(region_bytes, available)
@@ -189,4 +189,5 @@ class BfcArena(PoolAllocator):
     def _hold(self, region_bytes: int, nbytes: int, *, reserved: bool = False) -> None:
         self.reserved += region_bytes
         self.peak_reserved = max(self.peak_reserved, self.reserved)
+        self.peak_page_bytes = max(self.peak_page_bytes, self._space.page_bytes)
         self.extensions.append(Extension(self._malloc_count, nbytes, region_bytes, self.reserved, reserved))

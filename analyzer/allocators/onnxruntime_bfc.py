@@ -164,12 +164,14 @@ class StreamArena(OnnxRuntimeArena):
     """The arena of one session. Raises OutOfMemoryError as OnnxRuntimeArena does.
 
     enable_memory_arena_shrinkage: it shrinks after each run. settings: as of `OnnxRuntimeArena`.
+    kept: bytes held after the session's creation and after each run, and the driver's pages under them.
     """
 
     def __init__(self, *, enable_memory_arena_shrinkage: bool = False, **settings: Any) -> None:
         super().__init__(**settings)
         self._pool: StreamPool = StreamPool()
         self._shrinks = enable_memory_arena_shrinkage
+        self.kept: list[tuple[int, int]] = []
 
     def malloc(self, nbytes: int, stream: int | None = 0) -> int:
         """Take a chunk: any one for the run's stream, which tags it; untagged for None."""
@@ -185,6 +187,7 @@ class StreamArena(OnnxRuntimeArena):
         self._pool.reset()
         if self._shrinks and event != SESSION:
             self.shrink()
+        self.kept.append((self.reserved, self.page_bytes))
 
 
 def create(**settings: Any) -> OnnxRuntimeArena:

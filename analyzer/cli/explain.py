@@ -16,6 +16,8 @@ from analyzer.errors import AnalyzerError, OptionError
 from analyzer.report import formats
 from analyzer.report.formats import View
 
+_SUFFIXES = (".pickle", ".pkl", ".txt", ".log")  # which no rule's name has
+
 
 @click.command(
     cls=Command,
@@ -77,13 +79,13 @@ def _rules(name: str | None, form: str, output: Path | None) -> None:
 
 def _file(name: str, form: str, options: dict[str, Any]) -> int:
     """Explain a file; return the exit code."""
-    from analyzer.recordings.opened import explained, message_of
+    from analyzer.recordings.opened import end_of, explained, message_of
     from analyzer.results.recording import Recording
 
     if name != str(STDOUT) and not options["quiet"] and _is_rule(name):
         complain("note", f"{name} is a file here and a rule, too: the file is explained")
     with working(name, options["quiet"]) as tell:
-        found = message_of(sys.stdin.read(), "stdin") if name == "-" else explained(Path(name), tell)
+        found = message_of(end_of(sys.stdin.buffer), "stdin") if name == "-" else explained(Path(name), tell)
     kind = "recording" if isinstance(found, Recording) else "message"
     view = View(top=options["top"], color=wants_color(options["output"]), width=columns())
     deliver(formats.render(kind, form, found, view), options["output"])
@@ -91,6 +93,8 @@ def _file(name: str, form: str, options: dict[str, Any]) -> int:
 
 
 def _is_rule(name: str) -> bool:
+    if "/" in name or Path(name).suffix in _SUFFIXES:  # finding all rules takes a second
+        return False
     from analyzer.rules import find
 
     try:

@@ -16,7 +16,7 @@ from analyzer.errors import UnknownOperatorError
 from analyzer.liveness.naive import Naive
 from analyzer.options import Options
 from analyzer.pipeline.attribution import attributed, sums, unattributed
-from analyzer.results.estimate import Certainty, Estimate, Room
+from analyzer.results.estimate import AfterRun, Certainty, Estimate, Room
 from analyzer.runtimes.base import UNLIMITED, Limit, Prediction, Runtime, Source
 from analyzer.runtimes.bounded import bounded, unasked
 from analyzer.runtimes.convolutions import notes_on_convolutions
@@ -127,6 +127,7 @@ def assemble(
         installed=installed,
         **where,
         step_seconds=None if prediction.plain else step_seconds(captured, runtime),
+        after_runs=tuple(AfterRun(*row) for row in prediction.after_runs),
     )
     return Analysis(options, profile, graph, prediction, simulation, estimate)
 

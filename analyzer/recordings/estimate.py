@@ -25,6 +25,7 @@ from analyzer.pipeline.assemble import Captured, assemble
 from analyzer.recordings import stacks, ways
 from analyzer.recordings.growth import growth
 from analyzer.recordings.history import History, history_of
+from analyzer.recordings.outcome import segment_bytes
 from analyzer.recordings.replay import Failed, Replay, replay
 from analyzer.recordings.snapshot import DeviceRecord, Snapshot, read
 from analyzer.recordings.trace import OOM
@@ -35,6 +36,7 @@ from analyzer.runtimes.base import Description, Prediction, Source
 from analyzer.runtimes.events import Malloc
 
 ENGINE = "recording"
+_UNKNOWN = "not known"  # of what kind blocks are
 _HOLDERS = 10
 _FAILURES = 5
 
@@ -106,7 +108,8 @@ class _Describer:
             place = stacks.place(frames)
             kind = stacks.category(frames, recorded, self.has_stacks)
             description = Description(operator or "a block", operator=operator, source=place)
-            self._kept[stack, recorded] = kind, description, stacks.written(frames)
+            where = stacks.written(frames) if self.has_stacks else stacks.NONE_RECORDED
+            self._kept[stack, recorded] = kind, description, where
         return self._kept[stack, recorded]
 
     def malloc(self, key: int) -> Malloc:
@@ -184,13 +187,26 @@ def _estimate(
         options={},
         notes=captured.notes,
         step_seconds=None,
+        device_assumed=limit is None,  # what the allocator had room for is not known
     )
-    if describe.has_stacks or describe.has_categories:
-        return estimate
+    return estimate if describe.has_stacks or describe.has_categories else _of_unknown_kinds(estimate)
+
+
+def _of_unknown_kinds(estimate: Estimate) -> Estimate:
+    """Return the estimate without categories, where nothing says what blocks are for."""
+    blocks, course = estimate.allocations, estimate.timeline
     return replace(
         estimate,
-        breakdown={"not known": estimate.peak_allocated} if estimate.peak_allocated else {},
-        tensors=tuple(replace(row, category="not known") for row in estimate.tensors),
+        breakdown={_UNKNOWN: estimate.peak_allocated} if estimate.peak_allocated else {},
+        tensors=tuple(replace(row, category=_UNKNOWN) for row in estimate.tensors),
+        marks=tuple(
+            replace(mark, by_category={_UNKNOWN: sum(mark.by_category.values())} if mark.by_category else {})
+            for mark in estimate.marks
+        ),
+        allocations=replace(
+            blocks, origins=tuple(replace(origin, category=_UNKNOWN) for origin in blocks.origins)
+        ),
+        timeline=replace(course, category=tuple(_UNKNOWN if name else "" for name in course.category)),
     )
 
 
@@ -280,7 +296,7 @@ def _failed_request(failed: Failed, settings: Any, describe: _Describer) -> Fail
         )
         for (lane, small), sizes in pools.items()
     ]
-    wanted = ways.segment_bytes(failed.entry.nbytes, settings)
+    wanted = segment_bytes(failed.entry.nbytes, settings)
     return FailedRequest(
         failed.entry.nbytes,
         wanted,

@@ -21,7 +21,7 @@ from __future__ import annotations
 from bisect import bisect_right, insort
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from analyzer.allocators.pytorch.caching import MIN_BLOCK_BYTES, SMALL_BYTES
 from analyzer.allocators.pytorch.segments import BlockState, SegmentState
@@ -46,8 +46,7 @@ _TAKES, _GIVES = (SEGMENT_ALLOC, MAP), (SEGMENT_FREE, UNMAP)
 Kind = Literal["take", "give", "hold", "loosen", "release", "empty", "fail", "step"]
 
 
-@dataclass(frozen=True, slots=True)
-class Entry:
+class Entry(NamedTuple):
     """One thing that happened. at: its place in the trace. key: of the request, counted from 0 as they come
     (those that were there before the trace first). address, nbytes: of the request, or what was given back;
     of "fail" the bytes the device had free. lane: the pool, as a number; 0 is the default stream's."""

@@ -5,10 +5,15 @@
 2. PyTorch's text since 2.1 is read ("GPU 0 has a total capacity of ..."), and the one before ("(GPU 0;
    ...)"), with a fraction's limit ("... allowed"), private pools and other processes; ROCm's and XPU's are
    the same.
-3. Of several errors in a log the last counts; a size that is not printed is not guessed.
+3. PyTorch names processes by the numbers NVML has. In a container these are not its own, so that "this
+   process has" is missing: the process that holds least of those that hold what PyTorch says it holds itself
+   is taken for it, and that is said.
+4. What finds no memory outside PyTorch's allocator (a context, a library's handle, NCCL) says no sizes.
+5. Of several errors in a log the last counts; a size that is not printed is not guessed.
 
-Source: `c10/cuda/CUDACachingAllocator.cpp` (1.0 to 2.13, `format_size`); `onnxruntime/core/framework/
-bfc_arena.cc`; `vllm/v1/core/kv_cache_utils.py`, `vllm/v1/worker/utils.py`, `vllm/worker/worker.py`.
+Source: `c10/cuda/CUDACachingAllocator.cpp` (1.0 to 2.13, `format_size`), `CUDAMallocAsyncAllocator.cpp`;
+`onnxruntime/core/framework/bfc_arena.cc`, `core/providers/cuda/cuda_call.cc`; `vllm/v1/core/
+kv_cache_utils.py`, `vllm/v1/worker/utils.py`, `vllm/worker/worker.py`.
 """
 
 from __future__ import annotations
@@ -48,11 +53,18 @@ _SNAPSHOT = (
     " give it to analyze explain"
 )
 _LONGEST = 4000
+_SETTING = (
+    "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True (torch 2.9 ignores it under the new name"
+    " PYTORCH_ALLOC_CONF: pytorch/pytorch#183387)"
+)
+# `cudaMalloc` takes pages of 2 MiB.
+_PAGE_BYTES = 2 * 2**20
 
 
 def understood(text: str) -> Message | None:
     """Return the last error for want of memory in a text; None if there is none that is known."""
-    found = [(at, message) for reader in (_pytorch, _onnxruntime, _vllm) for at, message in reader(text)]
+    readers = (_pytorch, _malloc_async, _outside, _onnxruntime, _vllm)
+    found = [(at, message) for reader in readers for at, message in reader(text)]
     return max(found, key=lambda entry: entry[0])[1] if found else None
 
 
@@ -99,30 +111,35 @@ def _of_pytorch(figures: dict[str, Figure], quoted: str, backend: str) -> Messag
         return figures[name].nbytes if name in figures else 0
 
     asked, unused, used = of("asked"), of("reserved but not in use"), of("allocated by PyTorch")
-    others = sum(figure.nbytes for name, figure in figures.items() if name.startswith("in process "))
-    advice = []
-    if "allowed" in figures or ("free" in figures and of("free") > 1.5 * asked):
-        limit = f" ({size(of('allowed'))})" if "allowed" in figures else ""
-        advice.append(
-            f"the device had {size(of('free'))} free: the process's own limit{limit} was in the way"
-            " (torch.cuda.set_per_process_memory_fraction, per_process_memory_fraction): raise it"
-        )
+    own, advice = _own_process(figures, used + unused), []
+    others = sum(
+        figure.nbytes for name, figure in figures.items() if name.startswith("in process ") and name != own
+    )
+    advice += _limited(figures)
     if unused and 10 * unused > used + unused:
         enough = "more than was asked for, but in pieces" if unused >= asked else "in pieces"
+        advice.append(f"{size(unused)} are held by PyTorch and not in use, {enough}: try {_SETTING}")
+    if own:
         advice.append(
-            f"{size(unused)} are held by PyTorch and not in use, {enough}: try"
-            " PYTORCH_ALLOC_CONF=expandable_segments:True (PYTORCH_CUDA_ALLOC_CONF before torch 2.9)"
+            f"{own.removeprefix('in ')} is most likely this one: a container's processes have other numbers"
+            " outside"
         )
     if others:
         advice.append(f"other processes hold {size(others)} of the same GPU: end those that need not run")
-    beside = of("in this process") - used - unused
-    if "in this process" in figures and beside > 2**30:
+    beside = (of(own) if own else of("in this process")) - used - unused
+    if (own or "in this process" in figures) and beside > 2**30:
         advice.append(
             f"{size(beside)} of this process are not PyTorch's allocator's: context, libraries, NCCL, other"
             " frameworks"
         )
+    if "total" in figures and used > of("total"):
+        advice.append(
+            f"{size(used)} in use are more than the GPU has: the driver lent the host's memory (Windows, WSL)"
+        )
     missing = asked - of("free") - unused
-    if missing > 0 and "free" in figures:
+    if "total" in figures and asked > of("total"):
+        advice.append("this one request is more than the whole GPU: no setting of the allocator helps")
+    elif missing > 0 and "free" in figures:
         advice.append(
             f"at least {size(missing)} have to go even if nothing lay in pieces: a smaller batch or"
             " sequence, lower"
@@ -135,9 +152,98 @@ def _of_pytorch(figures: dict[str, Figure], quoted: str, backend: str) -> Messag
     )
 
 
+def _own_process(figures: dict[str, Figure], held: int) -> str:
+    """Return the name of the figure of this process where it is not said to be, "" where it is, or none can
+    be."""
+    if "in this process" in figures:
+        return ""
+    enough = [
+        (figure.nbytes, name)
+        for name, figure in figures.items()
+        if name.startswith("in process ") and figure.nbytes + 2 * figure.precision_bytes >= held > 0
+    ]
+    return min(enough)[1] if enough else ""
+
+
+def _limited(figures: dict[str, Figure]) -> list[str]:
+    """Return why a request failed although the device had enough."""
+    asked, free = figures["asked"], figures.get("free")
+    if free is None:
+        return []
+    if "allowed" in figures or free.nbytes > 1.5 * asked.nbytes:
+        limit = f" ({size(figures['allowed'].nbytes)})" if "allowed" in figures else ""
+        return [
+            f"the device had {size(free.nbytes)} free: the process's own limit{limit} was in the way"
+            " (torch.cuda.set_per_process_memory_fraction, per_process_memory_fraction): raise it"
+        ]
+    if free.nbytes - free.precision_bytes > asked.nbytes + asked.precision_bytes + _PAGE_BYTES:
+        return [
+            f"the device had {size(free.nbytes)} free, which is enough: a limit of the process"
+            " (torch.cuda.set_per_process_memory_fraction), memory that another process gave back since, or,"
+            " on Windows, a driver that gives one process less than is free"
+        ]
+    return []
+
+
+_GAP = r"(?:\\n|[\s:])+"
+_ASYNC = re.compile(
+    rf"would exceed allowed memory\. \(out of memory\){_GAP}Currently allocated{_GAP}{_SIZE}{_GAP}"
+    rf"Requested{_GAP}{_SIZE}{_GAP}Device limit{_GAP}{_SIZE}{_GAP}Free \(according to CUDA\){_GAP}{_SIZE}"
+    rf"(?:{_GAP}PyTorch limit \(set by user-supplied memory fraction\){_GAP}{_SIZE})?"
+)
+
+
+def _malloc_async(text: str) -> Iterator[tuple[int, Message]]:
+    """Errors of the backend cudaMallocAsync, which has no blocks of its own."""
+    names = ("allocated by PyTorch", "asked", "total", "free", "allowed")
+    for match in _ASYNC.finditer(text):
+        parts = match.groups()
+        found = [
+            _figure(name, parts[2 * at], parts[2 * at + 1])
+            for at, name in enumerate(names)
+            if parts[2 * at] is not None
+        ]
+        figures = {figure.name: figure for figure in found}
+        if "allowed" in figures and figures["allowed"].nbytes >= figures["total"].nbytes:
+            del figures["allowed"]  # no fraction was set
+        yield match.start(), _of_pytorch(figures, match[0][:_LONGEST], "CUDA, cudaMallocAsync")
+
+
+_OUTSIDE = (
+    (re.compile(r"CUDA error: out of memory"), "the CUDA driver"),
+    (re.compile(r"CUDA error: CUBLAS_STATUS_ALLOC_FAILED"), "cuBLAS"),
+    (re.compile(r"cuDNN error: CUDNN_STATUS_ALLOC_FAILED"), "cuDNN"),
+    (re.compile(r"Cuda failure (?:2 )?'out of memory'"), "NCCL"),
+)
+
+
+def _outside(text: str) -> Iterator[tuple[int, Message]]:
+    """Errors of what asks the driver past PyTorch's allocator."""
+    for pattern, who in _OUTSIDE:
+        for match in pattern.finditer(text):
+            line = text[text.rfind("\n", 0, match.start()) + 1 :].partition("\n")[0][:_LONGEST]
+            advice = (
+                "the request was not one of PyTorch's allocator but of a context, a library or NCCL, which"
+                " find room only where PyTorch and other processes leave some: see nvidia-smi",
+                "leave them some: torch.cuda.empty_cache() before it, or"
+                " torch.cuda.set_per_process_memory_fraction(0.9) at the start, with a smaller batch",
+                "analyze run SCRIPT says what the process takes beside the allocator (the row 'device')",
+            )
+            verdict = f"out of memory: {who} found none beside PyTorch's allocator"
+            yield (
+                match.start(),
+                Message("PyTorch (CUDA)", verdict, (), advice, line, ("how much was asked for", _SNAPSHOT)),
+            )
+
+
 _ORT_BUFFER = re.compile(r"Failed to allocate memory for requested buffer of size (\d{1,19})")
 _ORT_LIMIT = re.compile(r"Available memory of (\d{1,19}) is smaller than requested bytes of (\d{1,19})")
-_ORT_CUDA = re.compile(r"CUDA failure 2: out of memory|CUDA error cudaErrorMemoryAllocation:out of memory")
+_ORT_CUDA = re.compile(
+    r"CUDA failure 2: out of memory|CUDA error cudaErrorMemoryAllocation:out of memory"
+    r"|CUBLAS failure 3: CUBLAS_STATUS_ALLOC_FAILED|CUDNN failure \d{1,4}: CUDNN_STATUS_ALLOC_FAILED"
+)
+# More than any device has: a shape was worked out wrongly.
+_NO_SIZE_BYTES = 2**46
 _ORT_NODE = re.compile(r"running (\w{1,80}) node\. Name:'([^'\n]{0,400})'")
 
 
@@ -161,9 +267,19 @@ def _onnxruntime(text: str) -> Iterator[tuple[int, Message]]:
             verdict = f"out of memory: {size(asked)} asked for{where}, {size(left)} left of the arena's limit"
         elif match.re is _ORT_BUFFER:
             figures = (Figure("asked", int(match[1])),)
+            if int(match[1]) >= _NO_SIZE_BYTES:
+                advice = [
+                    "no device has so much: a shape is wrong (an input that is damaged, or changed while the"
+                    " session ran), not the memory",
+                ]
             verdict = f"out of memory: {size(int(match[1]))} asked for{where}"
         else:
-            figures, verdict = (), f"out of memory: the CUDA driver had no memory{where}"
+            who = "cuBLAS" if "CUBLAS" in match[0] else "cuDNN" if "CUDNN" in match[0] else "the CUDA driver"
+            figures, verdict = (), f"out of memory: {who} had no memory{where}"
+            advice.append(
+                "the request was past the arena: gpu_mem_limit leaves more for it, other processes on the GPU"
+                " less"
+            )
         yield (
             match.start(),
             Message(
@@ -178,8 +294,12 @@ _VLLM_TOKENS = re.compile(
     r" \((\d{1,12})\)"
 )
 _VLLM_NEEDS = re.compile(
-    r"max seq len \((\d{1,12})\), \(?(\d{1,9}(?:\.\d{1,4})?) GiB KV cache is needed, which is larger than the"
-    r" available KV cache memory \((-?\d{1,9}(?:\.\d{1,4})?) GiB\)"
+    r"max seq len \((\d{1,12})\),\s\(?(\d{1,9}(?:\.\d{1,4})?) GiB KV cache is needed, which is larger"
+    r" than the available KV cache memory \((-?\d{1,9}(?:\.\d{1,4})?) GiB\)"
+    r"(?:\.\sBased on the available memory, the estimated maximum model length is (\d{1,12}))?"
+)
+_VLLM_SAMPLER = re.compile(
+    r"CUDA out of memory occurred when warming up sampler with (\d{1,9}) dummy requests"
 )
 _VLLM_FREE = re.compile(
     r"Free memory on device (?:\S{1,20} )?\((\d{1,9}(?:\.\d{1,4})?)/(\d{1,9}(?:\.\d{1,4})?) GiB\) on startup"
@@ -195,6 +315,7 @@ def _vllm(text: str) -> Iterator[tuple[int, Message]]:
         (_VLLM_TOKENS, _too_few_tokens),
         (_VLLM_NEEDS, _too_little_cache),
         (_VLLM_FREE, _too_little_free),
+        (_VLLM_SAMPLER, _too_many_requests),
     )
     for pattern, reader in readers:
         for match in pattern.finditer(text):
@@ -239,13 +360,25 @@ def _too_little_cache(match: re.Match[str]) -> tuple[str, list[Figure], list[str
     )
     missing = needed.nbytes - there.nbytes
     advice = [f"{size(missing)} more for the cache: raise --gpu-memory-utilization, or --kv-cache-dtype fp8"]
-    if fits:
+    if match[4]:
+        advice.insert(0, f"--max-model-len {match[4]} fits, as vLLM estimates itself")
+    elif fits:
         advice.insert(0, f"--max-model-len {fits} surely fits, if every token costs the same")
     return (
         f"one request of {length:,} tokens needs {size(needed.nbytes)} of cache,"
         f" {size(max(there.nbytes, 0))} are there",
         [needed, there],
         advice,
+    )
+
+
+def _too_many_requests(match: re.Match[str]) -> tuple[str, list[Figure], list[str]]:
+    count = int(match[1])
+    return (
+        f"the sampler finds no room for {count:,} requests at once, whose logits are as many rows of the"
+        " vocabulary in float32",
+        [],
+        [f"--max-num-seqs below {count}, or --gpu-memory-utilization lower, which leaves the sampler more"],
     )
 
 

@@ -3,8 +3,10 @@ error."""
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
 from pathlib import Path
+from typing import BinaryIO
 
 from analyzer.errors import InputError
 from analyzer.files import irregular
@@ -12,6 +14,7 @@ from analyzer.recordings.messages import understood
 from analyzer.results.recording import Message, Recording
 
 _TEXT_BYTES = 64 * 2**20  # of a log the end is read, where the error stands
+_CHUNK_BYTES = 2**20
 _HINT = (
     "give a snapshot (torch.cuda.memory._dump_snapshot), or a text with PyTorch's OutOfMemoryError or an"
     " error of"
@@ -41,6 +44,12 @@ def explained(path: Path, tell: Callable[[str], None] = lambda _: None) -> Recor
         file.seek(max(path.stat().st_size - _TEXT_BYTES, 0))
         text = file.read(_TEXT_BYTES).decode("utf-8", "replace")
     return message_of(text, str(path))
+
+
+def end_of(stream: BinaryIO) -> str:
+    """Return the end of a stream that cannot be sought in."""
+    chunks = deque(iter(lambda: stream.read(_CHUNK_BYTES), b""), maxlen=_TEXT_BYTES // _CHUNK_BYTES)
+    return b"".join(chunks).decode("utf-8", "replace")
 
 
 def message_of(text: str, name: str) -> Message:

@@ -3,10 +3,11 @@
 1. **Nothing is executed.** There is no way to name a class or a function, to call one, to set a state or to
    ask for a persistent object: an opcode that would is an error. A snapshot of PyTorch's allocator needs
    none.
-2. **Bounded memory.** The file is mapped, not read. An entry of an allocator's history goes into columns
-   (`trace.py`) as soon as it is complete, and is dropped with its place in the memo; equal strings and equal
-   stacks are kept once. A text, a number or a memo cannot claim more than the file holds, and there are no
-   more objects than the file has bytes.
+2. **Bounded memory.** The file is mapped, not read, and pages behind are given back. An entry of an
+   allocator's history goes into columns (`trace.py`) as soon as it is complete, most of them in one piece
+   (`entries.py`), and is dropped with its place in the memo; equal strings and equal stacks are kept once. A
+   text, a number or a memo cannot claim more than the file holds, and there are no more objects than the file
+   has bytes.
 3. Opcodes of protocols 0 to 5 that make plain values are read; text integers of at most 20 digits, long ones
    of at most 16 bytes.
 
@@ -22,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from analyzer.errors import InputError
+from analyzer.recordings.entries import Entries
 from analyzer.recordings.trace import Stacks, Trace
 
 _MARK = object()
@@ -35,6 +37,7 @@ _REFUSED = {
 }  # fmt: skip
 HINT = "give a snapshot as torch.cuda.memory._dump_snapshot(FILE) writes it"
 _INTERNED_LENGTH = 256
+_LET_GO_BYTES = 2**24  # a multiple of every page
 _EMPTY = {ord("}"): dict, ord("]"): list, ord(")"): tuple}
 _CONSTANTS = {ord("N"): None, 0x88: True, 0x89: False}
 _NUMBERS = {ord("M"): "<H", ord("G"): ">d"}
@@ -84,6 +87,9 @@ class _Machine:
         self._kept: list[Any] = []  # lists whose identity is a key
         self._strings: dict[str, str] = {}
         self._slots: dict[int, int] = {}  # of lists, by identity
+        self._whole = Entries(data, self.memo, self.stacks)
+        self._gone = 0  # up to where pages were given back
+        self._overwritten = False  # a place of the memo was given to another value
         self._others: dict[int, Callable[[int], None]] = {}
         for codes, method in (
             (_NUMBERS, self._number), (_LENGTHS, self._text), (_EMPTY, self._empty), (b"hjg", self._get),
@@ -134,7 +140,12 @@ class _Machine:
             elif code == 0x28:  # MARK
                 push(_MARK)
             elif code == 0x7D:  # EMPTY_DICT
-                push({})
+                trace = self.traces.get(id(stack[-2])) if len(stack) > 1 and stack[-1] is _MARK else None
+                after = at if trace is None or self._overwritten else self._whole.read(at - 1, trace)
+                if after <= at:
+                    push({})
+                else:
+                    at = after
             elif code == 0x2E:  # STOP
                 if len(stack) != 1:
                     raise Damaged("it ends too early")
@@ -160,8 +171,16 @@ class _Machine:
             raise ValueError("this is no pickle of a protocol up to 5")
         if code == 0x95:
             self._take(8)
+            self._let_go()
         if code == 0x94:
             raise Damaged("a mark has no place in the memo")
+
+    def _let_go(self) -> None:
+        """Give back the pages of the file that were read, which nobody reads again."""
+        behind = self.at // _LET_GO_BYTES * _LET_GO_BYTES
+        if behind > self._gone and hasattr(mmap, "MADV_DONTNEED"):
+            self.data.madvise(mmap.MADV_DONTNEED, self._gone, behind - self._gone)
+            self._gone = behind
 
     def _take(self, count: int) -> bytes:
         """Return the next bytes."""
@@ -245,6 +264,7 @@ class _Machine:
             memo.append(value)
         else:
             memo[slot] = value
+            self._overwritten = True
         kind = type(value)
         if kind is dict:
             value[_SLOT] = slot
@@ -283,6 +303,9 @@ class _Machine:
             if type(target) is not dict or len(values) % 2:
                 raise Damaged("a dictionary is wanted")
             target.update(zip(values[::2], values[1::2], strict=True))
+            stack = self.stack
+            if "action" in target and len(stack) > 2 and stack[-2] is _MARK and type(stack[-3]) is list:
+                self._entries(stack[-3], [stack.pop()])
         elif type(target) is not list:
             raise Damaged("a list is wanted")
         elif values and type(values[0]) is dict and "action" in values[0]:

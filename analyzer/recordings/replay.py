@@ -5,13 +5,10 @@
    it answers with, every segment it takes and what it holds at the end is compared with the record.
 2. Segments of a graph's or a user's pool are not given back with the others, until the record shows that the
    pool itself is gone.
-3. **Under other settings** the same requests come in the same order; segments lie where they lay as long as
-   the same are asked for, then where the driver's rules put them (`allocators/driver.py`), `empty_cache` is
-   called where it was, and the allocator gives its cache back by itself where a limit makes it.
-4. How ties between free blocks of one size are broken depends on PyTorch's release, which a snapshot does not
+3. How ties between free blocks of one size are broken depends on PyTorch's release, which a snapshot does not
    say: the way that agrees with the record is taken.
 
-Not modelled: that a program may go on otherwise where it finds room.
+`outcome.py` serves it under other settings.
 """
 
 from __future__ import annotations
@@ -20,7 +17,6 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import get_args
 
-from analyzer.allocators.base import OutOfMemoryError
 from analyzer.allocators.driver import AddressSpace
 from analyzer.allocators.pytorch.caching import PyTorchAllocator
 from analyzer.allocators.pytorch.expandable import ExpandableAllocator
@@ -54,23 +50,31 @@ class _Expandable(_Pools, ExpandableAllocator):
     pass
 
 
-class _RecordedSpace(AddressSpace):
+class RecordedSpace(AddressSpace):
     """Segments where they lay, as long as the same are asked for and given back; then where the driver's
-    rules put them."""
+    rules put them. taken: (address, bytes) of the recorded ones, in their order."""
 
-    def __init__(self, taken: Iterable[tuple[int, int]]) -> None:
+    def __init__(self, taken: tuple[tuple[int, int], ...]) -> None:
         super().__init__()
-        self._taken = iter(taken)
+        self._taken, self._next = taken, 0
         self._lying: dict[int, tuple[int, int]] = {}  # by address: bytes, and where the rules put it
+
+    def copy(self) -> RecordedSpace:
+        """Return a copy, to continue in another way."""
+        other = RecordedSpace.__new__(RecordedSpace)
+        other.__dict__ |= super().copy().__dict__
+        other._taken, other._next, other._lying = self._taken, self._next, self._lying.copy()
+        return other
 
     def take(self, size: int) -> int:
         """Return the address of a new segment."""
         own = super().take(size)
-        address, recorded = next(self._taken, (0, 0))
+        address, recorded = self._taken[self._next] if self._next < len(self._taken) else (0, 0)
+        self._next += 1
         if recorded != size or any(
             address < start + held and start < address + size for start, (held, _) in self._lying.items()
         ):
-            self._taken = iter(())
+            self._next = len(self._taken)
             address = own
         self._lying[address] = size, own
         return address
@@ -152,7 +156,7 @@ class _Run:
         self, history: History, settings: PyTorchSettings, describe: Callable[[int], Malloc]
     ) -> None:
         self.history, self._describe = history, describe
-        space = _RecordedSpace(history.taken)
+        space = RecordedSpace(history.taken)
         self.allocator = create(settings, space, history.private)
         self._handles: dict[int, int] = {}
         self.events: list[AllocationEvent] = []
@@ -294,60 +298,3 @@ def shape(state: SegmentState, offset: int) -> tuple[object, ...]:
         (block.address + offset, block.size, block.allocated, block.pending) for block in state.blocks
     )
     return state.address + offset, state.size, blocks
-
-
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """What a history takes under settings. stopped: the request that found no room (-1: all were served).
-    saved: whether the first request that failed in the record is served, None if none did."""
-
-    peak_allocated: int
-    peak_reserved: int
-    stopped: int = -1
-    saved: bool | None = None
-    retries: int = 0
-
-
-def outcome(history: History, settings: PyTorchSettings) -> Outcome:
-    """Return what the history takes under settings, with the limit these have."""
-    allocator = create(settings, _RecordedSpace(history.taken), history.private)
-    handles: dict[int, int] = {}
-    saved: bool | None = None
-    stopped = -1
-    try:
-        for state in history.seeds:
-            for address, handle in allocator.adopt(state).items():
-                handles[history.seeded[address]] = handle
-        for entry in history.entries:
-            stopped = entry.key
-            match entry.kind:
-                case "take":
-                    handles[entry.key] = allocator.malloc(entry.nbytes, entry.lane)
-                case "give":
-                    allocator.free(handles.pop(entry.key))
-                case "hold":
-                    allocator.use(handles[entry.key], ~entry.key)
-                    allocator.free(handles.pop(entry.key))
-                case "loosen":
-                    allocator.wait(~entry.key)
-                case "release":
-                    allocator.private.discard(entry.lane)
-                case "empty":
-                    allocator.empty_cache()
-                case "fail":
-                    served = _served(allocator, entry)
-                    saved = served if saved is None else saved
-    except OutOfMemoryError:
-        return Outcome(
-            allocator.peak_allocated, allocator.peak_reserved, stopped, saved or False, allocator.retries
-        )
-    return Outcome(allocator.peak_allocated, allocator.peak_reserved, -1, saved, allocator.retries)
-
-
-def _served(allocator: PyTorchAllocator, entry: Entry) -> bool:
-    """Return whether the request that failed finds room; it is given back at once."""
-    try:
-        allocator.free(allocator.malloc(entry.nbytes, entry.lane))
-    except OutOfMemoryError:
-        return False
-    return True

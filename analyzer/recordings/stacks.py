@@ -18,6 +18,7 @@ from analyzer.graph import Category
 from analyzer.recordings.trace import Frame
 
 NO_STACK = "no Python line (autograd's thread, or a library)"
+NONE_RECORDED = "not known (no stacks were recorded)"
 _RECORDED = {
     "parameter": Category.PARAMETER,
     "input": Category.INPUT,

@@ -71,6 +71,11 @@ class Stacks:
         return self._frames.setdefault(key, Frame(*key))
 
 
+def code_of(action: Any) -> int:
+    """Return the number of an action's name."""
+    return _CODES.get(action, OTHER) if isinstance(action, str) else OTHER
+
+
 def _text(value: Any) -> str:
     return value if isinstance(value, str) else ""
 
@@ -93,8 +98,7 @@ class Trace:
 
     def add(self, entry: Mapping[Any, Any]) -> None:
         """Append an entry. Raises ValueError for one that is none."""
-        action = entry["action"]
-        code = _CODES.get(action, OTHER) if isinstance(action, str) else OTHER
+        code = code_of(entry["action"])
         get = entry.get
         address = get("device_free", 0) if code == OOM else get("addr", 0)
         size, stream, time = get("size", 0), get("stream", 0), get("time_us", 0)
@@ -102,15 +106,26 @@ class Trace:
             raise ValueError("an entry of the history has no plain numbers")
         if max(address, size, stream, time) >= 2**63 or min(address, stream, time) < -(2**63):
             raise ValueError("an entry of the history has no plain numbers")
-        self.action.append(code)
+        stack, category = (
+            self._stacks.ref(entry.get("frames")).number,
+            self.category_of(entry.get("category")),
+        )
+        self.add_row(code, address, size, stream, time, stack, category)
+
+    def add_row(
+        self, action: int, address: int, size: int, stream: int, time: int, stack: int, category: int
+    ) -> None:
+        """Append an entry's numbers, which fit 64 bits."""
+        self.action.append(action)
         self.address.append(address)
         self.size.append(size)
         self.stream.append(stream)
         self.time.append(time)
-        self.stack.append(self._stacks.ref(entry.get("frames")).number)
-        self.category.append(self._category(entry.get("category")))
+        self.stack.append(stack)
+        self.category.append(category)
 
-    def _category(self, name: Any) -> int:
+    def category_of(self, name: Any) -> int:
+        """Return the number of a category, 0 for what is none."""
         if not isinstance(name, str) or not name:
             return 0
         if name not in self.categories:

@@ -13,15 +13,10 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import NamedTuple
 
-from analyzer.allocators.pytorch.caching import (
-    MIN_LARGE_BYTES,
-    ROUND_LARGE_BYTES,
-    SMALL_BYTES,
-    SMALL_SEGMENT_BYTES,
-)
 from analyzer.allocators.pytorch.settings import PyTorchSettings, settings_from_conf
 from analyzer.recordings.history import History
-from analyzer.recordings.replay import Failed, Outcome, outcome
+from analyzer.recordings.outcome import Outcome, Outcomes, segment_bytes
+from analyzer.recordings.replay import Failed
 from analyzer.results.recording import Way
 
 TRIED = (
@@ -45,15 +40,6 @@ class Limit(NamedTuple):
     fraction: bool
 
 
-def segment_bytes(nbytes: int, settings: PyTorchSettings) -> int:
-    """Return what the driver is asked for, for a request that no free block serves."""
-    if nbytes <= SMALL_BYTES:
-        return SMALL_SEGMENT_BYTES
-    if nbytes < MIN_LARGE_BYTES:
-        return settings.large_segment_bytes
-    return -(-nbytes // ROUND_LARGE_BYTES) * ROUND_LARGE_BYTES
-
-
 def limit_of(failed: Failed, peak_reserved: int, settings: PyTorchSettings) -> Limit:
     """Return the limit a request met."""
     wanted = segment_bytes(failed.entry.nbytes, settings)
@@ -67,35 +53,36 @@ def within(settings: PyTorchSettings, limit: Limit | None) -> PyTorchSettings:
     plain = replace(settings, limit_bytes=None, per_process_memory_fraction=None, device_total_bytes=None)
     if limit is None:
         return plain
-    if limit.fraction or settings.garbage_collection_threshold:
+    if settings.garbage_collection_threshold:  # which goes by a fraction
         return replace(plain, per_process_memory_fraction=0.5, device_total_bytes=2 * limit.nbytes)
     return replace(plain, limit_bytes=limit.nbytes)
 
 
 def ways(history: History, settings: PyTorchSettings, conf: str, limit: Limit | None) -> tuple[Way, ...]:
     """Return what the history takes as it was, and under each setting that was not in force."""
-    found = [_way(history, settings, conf or "the default settings", limit, True)]
+    outcomes = Outcomes(history)
+    found = [_way(outcomes, settings, conf or "the default settings", limit, True)]
     if settings.expandable_segments or conf:
         default = PyTorchSettings(ties=settings.ties)
         if within(settings, None) != default:
-            found.append(_way(history, default, "the default settings", limit))
+            found.append(_way(outcomes, default, "the default settings", limit))
     for spelt, field in zip(TRIED, _FIELDS, strict=True):
         tried = replace(settings, **{field: getattr(settings_from_conf(spelt), field)})
         if getattr(settings, field) != getattr(PyTorchSettings(), field):
             continue
         if field == "garbage_collection_threshold" and limit is None:
             continue
-        found.append(_way(history, tried, spelt, limit))
+        found.append(_way(outcomes, tried, spelt, limit))
     return tuple(found)
 
 
 def _way(
-    history: History, settings: PyTorchSettings, spelt: str, limit: Limit | None, as_recorded: bool = False
+    outcomes: Outcomes, settings: PyTorchSettings, spelt: str, limit: Limit | None, as_recorded: bool = False
 ) -> Way:
-    room = outcome(history, within(settings, None))
+    room = outcomes.under(within(settings, None))
     if limit is None:
         return Way(spelt, room.peak_allocated, room.peak_reserved, None, as_recorded)
-    pressed = outcome(history, within(settings, limit))
+    pressed = outcomes.under(within(settings, limit))
     return Way(
         spelt, room.peak_allocated, room.peak_reserved, _served(pressed), as_recorded, pressed.peak_reserved
     )

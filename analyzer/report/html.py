@@ -217,7 +217,11 @@ def course(estimate: Estimate, number: int, title: str = "", between: str = "") 
     if not estimate.timeline.delta:
         return between
     whose = f"{title}: " if title else ""
-    kinds = "".join(f'<option value="{kind}">{kind}</option>' for kind in attribution.KINDS[:4])
+    first = _first_kind(estimate)
+    kinds = "".join(
+        f'<option value="{kind}"{" selected" if kind == first else ""}>{kind}</option>'
+        for kind in attribution.KINDS[:4]
+    )
     kept = (
         ""
         if estimate.allocations.born
@@ -236,7 +240,9 @@ def course(estimate: Estimate, number: int, title: str = "", between: str = "") 
         "dim hint",
     )
     buttons = "".join(
-        f'<button type="button" data-act="{act}">{words}</button>' for act, words in _TIMELINE_BUTTONS.items()
+        f'<button type="button" data-act="{act}">{words}</button>'
+        for act, words in _TIMELINE_BUTTONS.items()
+        if act != "limit" or _limit(estimate) is not None
     )
     return f"""<section class="view" data-view="{number}">
 {page.heading(f"{whose}Course")}
@@ -263,6 +269,20 @@ def course(estimate: Estimate, number: int, title: str = "", between: str = "") 
 </section>"""
 
 
+def _first_kind(estimate: Estimate) -> str:
+    """Return by what the bytes in use are divided at first: a recording knows lines and no modules."""
+    origins = estimate.allocations.origins
+    has_modules = any(attribution.path(origin, "module", estimate.framework) for origin in origins)
+    return "line" if not has_modules and any(origin.source for origin in origins) else "module"
+
+
+def _limit(estimate: Estimate) -> int | None:
+    """Return the bytes the allocator has room for; None where a recording says nothing of that."""
+    if estimate.engine == "recording" and estimate.device_assumed:
+        return None
+    return max(estimate.usable_bytes - (estimate.device_used - estimate.peak_reserved), 0)
+
+
 def view_data(estimate: Estimate) -> dict[str, Any]:
     """Return what the scripts draw of an estimate: columns of numbers, with each name stored once."""
     line, blocks = estimate.timeline, estimate.allocations
@@ -271,10 +291,9 @@ def view_data(estimate: Estimate) -> dict[str, Any]:
     categories += sorted(used - {*_CATEGORIES})
     phases = list(dict.fromkeys(line.phase))
     places = {name: place for place, name in enumerate(phases)}
-    outside = estimate.device_used - estimate.peak_reserved
     return {
         "device": clean(estimate.device),
-        "limit": max(estimate.usable_bytes - outside, 0),
+        "limit": _limit(estimate),
         "allocated": line.allocated,
         "reserved": line.reserved,
         "phases": [_name(name) for name in phases],
@@ -351,6 +370,7 @@ def _tables(estimate: Estimate, view: View) -> list[str]:
         (page.text(mark.event), size(mark.allocated), size(mark.peak), size(mark.reserved))
         for mark in sentences.marks_so_far(estimate)
     )
+    left = [(page.text(name), *map(size, figures)) for name, *figures in sentences.rows_after_runs(estimate)]
     return [
         '<div class="unscripted">',
         page.heading("Largest tensors at the peak"),
@@ -367,6 +387,14 @@ def _tables(estimate: Estimate, view: View) -> list[str]:
                 page.table(("after", "allocated", "peak so far", "reserved"), events, (1, 2, 3)),
             )
             if estimate.marks
+            else ()
+        ),
+        *(
+            (
+                page.heading("After each run"),
+                page.table(("after", "in use", "held", "of the device"), left, (1, 2, 3)),
+            )
+            if left
             else ()
         ),
     ]

@@ -25,6 +25,7 @@ from analyzer.report.formats import PLAIN, View
 from analyzer.report.words import clean
 from analyzer.results.diagnosis import Fragmentation, Growth, Remedy, UnderSetting
 from analyzer.results.estimate import (
+    AfterRun,
     Allocations,
     Certainty,
     Estimate,
@@ -124,6 +125,7 @@ def from_dict(document: Mapping[str, Any]) -> Estimate:
         if document.get("growth") is not None:
             values["growth"] = _row(Growth, document["growth"])
         values["remedies"] = tuple(_row(Remedy, row) for row in document.get("remedies", ()))
+        values["after_runs"] = tuple(_row(AfterRun, row) for row in document.get("after_runs", ()))
         return Estimate(**values)
     except (KeyError, TypeError, AttributeError) as error:
         raise InputError(

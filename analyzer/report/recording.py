@@ -212,7 +212,6 @@ def message_html(found: Message, view: View = PLAIN) -> str:
     ]
     body = [
         page.verdict(False, found.verdict),
-        page.paragraph(f"message of {found.source}", "dim"),
         page.table(("figure", "", "bytes"), rows, (1, 2)) if rows else "",
         page.heading("Way out") if found.advice else "",
         page.items(found.advice),
@@ -220,4 +219,4 @@ def message_html(found: Message, view: View = PLAIN) -> str:
         page.items(found.unknown),
         page.paragraph(found.quoted, "dim"),
     ]
-    return page.render(found.verdict, "\n".join(filter(None, body)))
+    return page.render(f"message of {found.source}", "\n".join(filter(None, body)))

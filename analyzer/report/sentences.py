@@ -29,6 +29,7 @@ _NAIVE_TERMS = (
     ("optimizer_state", "optimizer state"),
     ("output_gradient", "output grads"),
 )
+_RUNS_SHOWN = 3  # of a session's runs, the first and the last ones
 _ONLY_IF_ANY = ("sent_gradients", "optimizer_state")
 
 # What each verdict is called, of the device and of a budget.
@@ -195,6 +196,36 @@ def estimate_rows(estimate: Estimate) -> tuple[tuple[str, int, str], ...]:
         (f"{runtime}: device", estimate.device_used, f"{least}what nvidia-smi shows"),
     )
     return rows[:-1] if estimate.engine == "recording" else rows  # which knows the allocator alone
+
+
+def rows_after_runs(estimate: Estimate) -> tuple[tuple[str, int, int, int], ...]:
+    """Return what is left after each run: its name and batch, bytes in use, held, and of the device.
+
+    Nothing where every run is alike and nothing is given back: that is what the table of estimates says.
+    """
+    rows = estimate.after_runs
+    if not rows or (not estimate.options.get("batches") and rows[-1].reserved >= estimate.peak_reserved):
+        return ()
+    return tuple(
+        (
+            row.event + ("" if row.batch is None else f", batch {row.batch:,}"),
+            row.allocated,
+            row.reserved,
+            row.device_used,
+        )
+        for row in rows
+    )
+
+
+def after_runs(estimate: Estimate) -> list[str]:
+    """Return a sentence a run on what is left after it; of many runs for the first and the last ones."""
+    lines = [
+        f"{clean(name)}: {size(held)} held ({size(used)} in use), {size(device)} of the device"
+        for name, used, held, device in rows_after_runs(estimate)
+    ]
+    if len(lines) <= 2 * _RUNS_SHOWN + 1:
+        return lines
+    return [*lines[:_RUNS_SHOWN], f"{len(lines) - 2 * _RUNS_SHOWN:,} more runs", *lines[-_RUNS_SHOWN:]]
 
 
 def naive_terms(estimate: Estimate) -> str:

@@ -19,6 +19,7 @@ from analyzer.report.attribution import name_and_origin
 from analyzer.report.console import printed
 from analyzer.report.formats import PLAIN, View
 from analyzer.report.sentences import (
+    after_runs,
     breakdown_rows,
     by_records,
     estimate_rows,
@@ -95,6 +96,8 @@ def parts(
         parts.append(Text(terms, style="dim"))
     if sentence := step_line(estimate):
         parts.append(Text(sentence))
+    if lines := after_runs(estimate):
+        parts += ["", Text("After each run", style="bold"), *map(Text, lines)]
     if estimate.breakdown:
         where = f" ({place})" if (place := peak_place(estimate)) else ""
         parts += ["", Text(f"At the peak{where}", style="bold"), _breakdown(estimate, view.width)]

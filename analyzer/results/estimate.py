@@ -190,6 +190,21 @@ class Room:
 
 
 @dataclass(frozen=True, slots=True)
+class AfterRun:
+    """What is left after one run of a session, in bytes.
+
+    event: the run's name, as in `Estimate.marks`, whose figures are those before an arena shrinks. batch: of
+    the run. allocated, reserved: in use, and held by the arena. device_used: what NVML shows then.
+    """
+
+    event: str
+    batch: int | None
+    allocated: int
+    reserved: int
+    device_used: int
+
+
+@dataclass(frozen=True, slots=True)
 class RankCourse:
     """One rank of a job whose ranks were all followed. All sizes in bytes.
 
@@ -222,6 +237,8 @@ class Estimate:
     iterations: the event after which each begins (-1: with the first event).
     ranks: the course of every rank, where all were followed: this estimate is that of the one which needs the
     most.
+    after_runs: what is left after each run of an ONNX Runtime session, the last one's what stays; () for
+    other programs.
     refused: why the runtime would not run this as it was asked for (a batch the file does not take, a file of
     weights that
         is too short), although what it would need is known; these are among `notes` as well.
@@ -309,6 +326,7 @@ class Estimate:
     fragmentation: Fragmentation | None = None
     growth: Growth | None = None
     remedies: tuple[Remedy, ...] = ()
+    after_runs: tuple[AfterRun, ...] = ()
 
     def top(self, n: int = 10) -> tuple[TensorRow, ...]:
         """Return the n largest allocations alive at the peak, largest first."""

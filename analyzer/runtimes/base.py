@@ -94,6 +94,16 @@ class Capped:
     note: str
 
 
+class HeldAfter(NamedTuple):
+    """Bytes after a run, by its name and batch: in use, held by the allocator, and what NVML shows."""
+
+    event: str
+    batch: int | None
+    allocated: int
+    reserved: int
+    device_used: int
+
+
 class Limit(NamedTuple):
     """Bytes an allocator may hold; of_device: the device has no more, else it is a setting."""
 
@@ -123,6 +133,7 @@ class Prediction:
     has_all_events: whether the events are all there were; iterations that were extrapolated are in none.
     savings: what cheaper settings would take. capped: where a setting leaves less than the device has.
     plain: the program in plain numbers, where only figures are asked for (`Batches.prediction`).
+    after_runs: what is left after each of its runs, where it has runs.
     """
 
     events: tuple[AllocationEvent, ...]
@@ -141,6 +152,7 @@ class Prediction:
     order: str = ""
     has_all_events: bool = True
     plain: Plain | None = None
+    after_runs: tuple[HeldAfter, ...] = ()
 
 
 class Runtime(ABC):

@@ -21,7 +21,8 @@ import click
 from analyzer.allocators.pytorch.settings import settings_from_conf
 from analyzer.graph import Category
 from analyzer.recordings.history import history_of
-from analyzer.recordings.replay import Outcome, outcome, replay
+from analyzer.recordings.outcome import Outcome, outcome
+from analyzer.recordings.replay import replay
 from analyzer.recordings.snapshot import read
 from analyzer.runtimes.events import Malloc
 from benchmarks import ROOT

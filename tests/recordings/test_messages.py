@@ -141,3 +141,177 @@ def test_advised_lengths_surely_fit() -> None:
 def test_other_texts_are_none() -> None:
     assert understood("RuntimeError: CUDA error: device-side assert triggered") is None
     assert understood("") is None
+
+
+# As releases print it; figures of public reports.
+RELEASES = {
+    "1.13": (
+        "torch.cuda.OutOfMemoryError: CUDA out of memory. Tried to allocate 1.69 GiB (GPU 0; 14.56 GiB total capacity; 649.97 MiB"
+        " already allocated; 1.31 GiB free; 1.01 GiB reserved in total by PyTorch) If reserved memory is >> allocated memory try"
+        " setting max_split_size_mb to avoid fragmentation.  See documentation for Memory Management and PYTORCH_CUDA_ALLOC_CONF",
+        {"asked": 1.69, "total": 14.56, "free": 1.31, "reserved by PyTorch": 1.01},
+    ),
+    "2.1": (
+        "torch.cuda.OutOfMemoryError: CUDA out of memory. Tried to allocate 3.00 GiB. GPU 0 has a total capacty of 23.65 GiB of"
+        " which 1.66 GiB is free. Including non-PyTorch memory, this process has 20.81 GiB memory in use. Of the allocated memory"
+        " 12.09 GiB is allocated by PyTorch, and 4.84 GiB is reserved by PyTorch but unallocated. If reserved but unallocated"
+        " memory is large try setting max_split_size_mb to avoid fragmentation.",
+        {"asked": 3.0, "total": 23.65, "free": 1.66, "in this process": 20.81, "allocated by PyTorch": 12.09,
+         "reserved but not in use": 4.84},
+    ),
+    "2.5": (
+        "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 22.78 GiB. GPU 0 has a total capacity of 31.47 GiB of which"
+        " 12.73 GiB is free. Including non-PyTorch memory, this process has 18.73 GiB memory in use. Of the allocated memory 9.08"
+        " GiB is allocated by PyTorch, and 9.35 GiB is reserved by PyTorch but unallocated. If reserved but unallocated memory is"
+        " large try setting PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True to avoid fragmentation.",
+        {"asked": 22.78, "total": 31.47, "free": 12.73, "in this process": 18.73, "reserved but not in use": 9.35},
+    ),
+    "2.6, private pools": (
+        "(VllmWorker rank=1 pid=2978) ERROR 03-19 07:27:53 [multiproc_executor.py:375] torch.OutOfMemoryError: CUDA out of memory."
+        " Tried to allocate 1.74 GiB. GPU 1 has a total capacity of 23.57 GiB of which 605.88 MiB is free. Process 133288 has 22.97"
+        " GiB memory in use. Of the allocated memory 20.21 GiB is allocated by PyTorch, with 128.00 MiB allocated in private pools"
+        " (e.g., CUDA Graphs), and 185.98 MiB is reserved by PyTorch but unallocated.",
+        {"asked": 1.74, "total": 23.57, "in private pools": 0.125, "in process 133288": 22.97, "allocated by PyTorch": 20.21},
+    ),
+    "2.11": (
+        "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 20.00 MiB. GPU 0 has a total capacity of 79.11 GiB of which"
+        " 4.00 GiB is free. Including non-PyTorch memory, this process has 40.20 GiB memory in use. 39.55 GiB allowed; Of the"
+        " allocated memory 39.00 GiB is allocated by PyTorch, and 512.00 MiB is reserved by PyTorch but unallocated. If reserved"
+        " but unallocated memory is large try setting PYTORCH_ALLOC_CONF=expandable_segments:True to avoid fragmentation.",
+        {"asked": 20 / 1024, "total": 79.11, "free": 4.0, "allowed": 39.55, "reserved but not in use": 0.5},
+    ),
+    "cudaMallocAsync": (
+        r'Generation("Allocation on device 0 would exceed allowed memory. (out of memory)\nCurrently allocated     : 16.08 GiB'
+        r"\nRequested               : 4.83 GiB\nDevice limit            : 22.20 GiB\nFree (according to CUDA): 11.12 MiB"
+        r'\nPyTorch limit (set by user-supplied memory fraction)\n                        : 22.20 GiB")',
+        {"asked": 4.83, "total": 22.2, "allocated by PyTorch": 16.08, "free": 11.12 / 1024},
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("release", RELEASES)
+def test_every_release_says_the_same_figures(release: str) -> None:
+    text, expected = RELEASES[release]
+    found = figures(f"before\n{text}\nafter")
+    assert {name: found[name] for name in expected} == {
+        name: round(gib * GIB) for name, gib in expected.items()
+    }
+    message = understood(text)
+    assert message is not None and message.source.startswith("PyTorch") and message.advice
+
+
+def advice(text: str) -> str:
+    message = understood(text)
+    assert message is not None
+    return " | ".join(message.advice)
+
+
+def test_a_containers_own_process_is_not_another_one() -> None:
+    """The process has another number there than NVML knows it by, and is not to be ended."""
+    said = advice(RELEASES["2.6, private pools"][0])
+    assert "process 133288 is most likely this one" in said and "other processes" not in said
+    assert "2.58 GiB of this process are not PyTorch's" in said
+    # Of two the smaller that can be it; the other one is another's.
+    two = RELEASES["2.6, private pools"][0].replace(
+        " Of the allocated", " Process 7 has 21.00 GiB memory in use. Of the allocated"
+    )
+    assert "process 7 is most likely this one" in advice(two) and "other processes hold 22.97 GiB" in advice(
+        two
+    )
+
+
+def test_free_memory_that_is_enough_has_a_reason() -> None:
+    enough = (
+        "CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 4.00 GiB of which 2.80 GiB is free. Of the"
+        " allocated memory 0 bytes is allocated by PyTorch, and 0 bytes is reserved by PyTorch but unallocated."
+    )
+    assert "2.80 GiB free, which is enough" in advice(enough)
+    assert "which is enough" not in advice(enough.replace("2.80 GiB is free", "1.99 GiB is free"))
+
+
+def test_more_than_the_gpu_and_the_hosts_memory() -> None:
+    larger = (
+        "CUDA out of memory. Tried to allocate 55.57 GiB. GPU 0 has a total capacty of 12.00 GiB of which 9.02 GiB is free. Of the"
+        " allocated memory 984.52 MiB is allocated by PyTorch, and 463.48 MiB is reserved by PyTorch but unallocated."
+    )
+    assert "more than the whole GPU" in advice(larger)
+    lent = (
+        "CUDA out of memory. Tried to allocate 64.00 MiB. GPU 0 has a total capacty of 8.00 GiB of which 0 bytes is free. Of the"
+        " allocated memory 22.44 GiB is allocated by PyTorch, and 3.16 MiB is reserved by PyTorch but unallocated."
+    )
+    assert "lent the host's memory" in advice(lent)
+
+
+@pytest.mark.parametrize(
+    ("text", "who"),
+    [
+        ("torch.AcceleratorError: CUDA error: out of memory\nCUDA kernel errors might be asynchronously reported", "the CUDA driver"),
+        ("RuntimeError: CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`", "cuBLAS"),
+        ("RuntimeError: cuDNN error: CUDNN_STATUS_ALLOC_FAILED", "cuDNN"),
+        ("ncclUnhandledCudaError: Call to CUDA function failed.\nLast error:\nCuda failure 2 'out of memory'", "NCCL"),
+    ],
+)  # fmt: skip
+def test_what_asks_past_the_allocator(text: str, who: str) -> None:
+    message = understood(f"Traceback\n{text}\n")
+    assert (
+        message is not None
+        and message.verdict == f"out of memory: {who} found none beside PyTorch's allocator"
+    )
+    assert "how much was asked for" in message.unknown and not message.figures
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (
+            "2024-10-29 [E:onnxruntime:, sequential_executor.cc:514 ExecuteKernel] Non-zero status code returned while running Gemm"
+            " node. Name:'fullyconnected0' Status Message: cuda_call.cc:114 onnxruntime::CudaCall CUBLAS failure 3:"
+            " CUBLAS_STATUS_ALLOC_FAILED ; GPU=0 ; hostname=host ; line=168 ; expr=cublasCreate(&cublas_handle_);",
+            "cuBLAS had no memory at the Gemm node 'fullyconnected0'",
+        ),
+        (
+            "[ONNXRuntimeError] : 1 : FAIL : onnxruntime::CudaCall CUDA failure 2: out of memory ; GPU=0 ; hostname=host ; line=175"
+            " ; expr=cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking);",
+            "the CUDA driver had no memory",
+        ),
+        (
+            "[ONNXRuntimeError] : 6 : RUNTIME_EXCEPTION : Non-zero status code returned while running FusedMatMul node. Name:"
+            "'MatMul_92_FusedMatMulAndScale' Status Message: bfc_arena.cc:331 void* onnxruntime::BFCArena::AllocateRawInternal(size_t,"
+            " bool) Failed to allocate memory for requested buffer of size 8388608000",
+            "7.81 GiB asked for at the FusedMatMul node 'MatMul_92_FusedMatMulAndScale'",
+        ),
+    ],
+)
+def test_onnxruntime_says_which_node(text: str, words: str) -> None:
+    message = understood(text)
+    assert message is not None and message.source == "ONNX Runtime" and words in message.verdict
+
+
+def test_a_size_no_device_has_is_no_want_of_memory() -> None:
+    said = advice(
+        "Non-zero status code returned while running Conv node. Name:'/patch_embed/Conv' Status Message: bfc_arena.cc:376 Failed to"
+        " allocate memory for requested buffer of size 4585490524328388608"
+    )
+    assert "a shape is wrong" in said and "arena_extend_strategy" not in said
+
+
+def test_vllms_own_length_and_its_sampler() -> None:
+    told = (
+        "(EngineCore_DP0 pid=1094) ValueError: To serve at least one request with the models's max seq len (262144), (24.0 GiB KV"
+        " cache is needed, which is larger than the available KV cache memory (3.18 GiB). Based on the available memory, the"
+        " estimated maximum model length is 34736. Try increasing `gpu_memory_utilization`"
+    )
+    assert "--max-model-len 34736 fits, as vLLM estimates itself" in advice(told)
+    newest = (
+        "ValueError: To serve at least one request with the model's max seq len (1048576), 22.5 GiB KV cache is needed, which is larger"
+        " than the available KV cache memory (17.39 GiB). Based on the available memory, the estimated maximum model length is 810208."
+    )
+    assert "--max-model-len 810208 fits" in advice(newest)
+    sampler = (
+        f"{NEW}\nRuntimeError: CUDA out of memory occurred when warming up sampler with 1024 dummy requests. Please try lowering"
+        " `max_num_seqs` or `gpu_memory_utilization` when initializing the engine."
+    )
+    message = understood(sampler)
+    assert (
+        message is not None and message.source == "vLLM" and "--max-num-seqs below 1024" in message.advice[0]
+    )

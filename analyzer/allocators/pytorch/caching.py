@@ -74,6 +74,7 @@ class PyTorchAllocator(Allocator):
     """
 
     small_bytes = SMALL_BYTES
+    in_plain_numbers = True  # whether `onward.py` may serve plain requests in its place
 
     def __init__(self, settings: PyTorchSettings | None = None, space: AddressSpace | None = None) -> None:
         self.settings = settings or PyTorchSettings()

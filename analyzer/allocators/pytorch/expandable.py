@@ -35,6 +35,8 @@ RANGE_BYTES = 1 << 44
 class ExpandableAllocator(PyTorchAllocator):
     """The simulator; the same interface as PyTorchAllocator."""
 
+    in_plain_numbers = False
+
     def __init__(self, settings: PyTorchSettings | None = None, space: AddressSpace | None = None) -> None:
         super().__init__(settings, space)
         # Unmapped blocks of each pool by address; each pool has one range.

@@ -51,7 +51,7 @@ def has_fast_path(allocator: PyTorchAllocator, held: Iterable[int] = ()) -> bool
     settings = ("large_segment_size_mb", "ties", "limit_bytes", "device_total_bytes")
     return (
         AVAILABLE
-        and type(allocator) is PyTorchAllocator
+        and allocator.in_plain_numbers
         and allocator.settings.default_but_for(*settings)
         and allocator.settings.ties != "block"
         and not allocator._waiting

@@ -31,7 +31,7 @@ function drawTimeline(root, view, choose) {
   const blockOf = new Map();
   view.blocks.born.forEach((event, block) => blockOf.set(event, block));
   view.blocks.died.forEach((event, block) => { if (event >= 0) blockOf.set(event, block); });
-  let chosen = view.peakEvent, showLimit = view.limit <= 1.6 * top, plot = null;
+  let chosen = view.peakEvent, showLimit = view.limit !== null && view.limit <= 1.6 * top, plot = null;
 
   const few = uPlot.paths.stepped({ align: 1 }), many = uPlot.paths.linear();
   // Steps are what happens, but thousands of them on one screen only cost time: then the least and most of each column.
@@ -154,7 +154,7 @@ function drawTimeline(root, view, choose) {
   const act = {
     in: () => zoom(0.5, chosen), out: () => zoom(2), all: () => plot.setScale("x", { min: 0, max: length - 1 }),
     peak: () => { move(view.peakEvent); select(view.peakEvent); },
-    limit: () => { showLimit = !showLimit; plot.setScale("y", { min: 0, max: range()[1] }); plot.redraw(); },
+    limit: () => { showLimit = !showLimit && view.limit !== null; plot.setScale("y", { min: 0, max: range()[1] }); plot.redraw(); },
   };
   for (const button of root.querySelectorAll("[data-act]")) button.addEventListener("click", () => act[button.dataset.act]());
   let at = view.peakEvent;

@@ -12,14 +12,15 @@ from dataclasses import replace
 from analyzer.devices import DeviceProfile
 from analyzer.runtimes.base import Saving
 from analyzer.runtimes.events import AllocationEvent, Malloc
+from analyzer.runtimes.onnxruntime.course import Course, Recorded
 from analyzer.runtimes.onnxruntime.frame import Frame
 from analyzer.runtimes.onnxruntime.options import FOLLOWED_ON_CPU, SessionOptions
 from analyzer.runtimes.onnxruntime.rules import CONVOLUTION
-from analyzer.runtimes.onnxruntime.session import record
-from analyzer.runtimes.onnxruntime.simulation import SessionFailure, SimulatedSession, simulate_session
+from analyzer.runtimes.onnxruntime.simulation import SessionFailure, SimulatedSession
 
 MIB = 2**20
 _WORTH_SAYING = 0.99  # of what is held: settings that hold more than this are not named
+_NAMED = 4  # runs that are named one by one
 
 
 def _size(nbytes: int) -> str:
@@ -50,16 +51,33 @@ def out_of_memory(failure: SessionFailure, options: SessionOptions) -> str:
     )
 
 
+def refused(found: Course) -> tuple[str, ...]:
+    """Return the line on memory patterns whose blocks find no room, which ends no run."""
+    lost = found.simulation.refused
+    if not lost:
+        return ()
+    runs = list(dict.fromkeys(failure.phase for failure in lost))
+    named = ", ".join(runs[:_NAMED]) + (f" and {len(runs) - _NAMED} more" if len(runs) > _NAMED else "")
+    most = max(failure.requested_bytes for failure in lost)
+    where = "within gpu_mem_limit" if found.settings.gpu_mem_limit is not None else "on this device"
+    return (
+        f"the memory pattern's block of {_size(most)} finds no room {where} ({named}): ONNX Runtime logs that"
+        " and takes the run's tensors one by one, which is slower; with room"
+        f" {_size(found.held_with_room)} would be held",
+    )
+
+
 def savings(
     sessions: Sequence[Sequence[Frame]],
-    recorded: tuple[AllocationEvent, ...],
+    recorded: Recorded,
     options: SessionOptions,
     device: DeviceProfile,
 ) -> tuple[Saving, ...]:
-    """Return the sessions' memory under each cheaper setting, initializers in the file's order.
+    """Return the sessions' memory under each cheaper setting with which they run, initializers in the file's
+    order.
 
-    recorded: the sessions' events under `options`. The arena's strategy changes none of them, and the search
-    for an algorithm those of convolutions alone.
+    recorded: the sessions under `options`. The arena's strategy changes nothing of what is asked for, and the
+    search for an algorithm what convolutions ask for alone.
     """
     same_arena = replace(options, arena_extend_strategy="kSameAsRequested")
     without_pattern = replace(options, enable_mem_pattern=False)
@@ -72,9 +90,10 @@ def savings(
     cheaper = []
     for name, changed, again in changes:
         if changed != options:
-            events = record(sessions, changed, device).events if again else recorded
-            session = simulate_session(events, changed)
-            cheaper.append(Saving(name, session.peak_in_use, session.held))
+            asked = Recorded(sessions, changed, device) if again else recorded
+            session = asked.to_the_end(changed)
+            if session.failure is None:
+                cheaper.append(Saving(name, session.peak_in_use, session.held_most))
     return tuple(cheaper)
 
 

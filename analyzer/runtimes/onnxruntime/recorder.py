@@ -12,7 +12,7 @@ from analyzer.runtimes.onnxruntime.kernels.scratch import KernelSettings, Takes,
 from analyzer.runtimes.onnxruntime.kernels.scratch.convolution import doubt
 from analyzer.runtimes.onnxruntime.kernels.scratch.lanes import taken
 from analyzer.runtimes.onnxruntime.options import SessionOptions
-from analyzer.runtimes.onnxruntime.rules import CONVOLUTION, scratch_rule
+from analyzer.runtimes.onnxruntime.rules import CONVOLUTION, MEMORY_PATTERN, scratch_rule
 
 FIRST_RUN = 1
 
@@ -49,11 +49,13 @@ class Recording:
 
 @dataclass(slots=True)
 class SessionRecorder:
-    """A `Recording` in the making. graph: outermost one followed. stream: of the requests."""
+    """A `Recording` in the making. graph: outermost one followed. stream: of the requests. refused: the keys
+    of memory patterns' blocks without room, which the sessions go on without."""
 
     settings: KernelSettings
     options: SessionOptions
     lane_count: int = 0
+    refused: frozenset[int] = frozenset()
     events: list[AllocationEvent] = field(default_factory=list)
     kernels: list[KernelMark] = field(default_factory=list)
     unknown: dict[str, int] = field(default_factory=dict)
@@ -102,6 +104,13 @@ class SessionRecorder:
             )
         )
         return key
+
+    def take_block(self, nbytes: int) -> int | None:
+        """Record the request for a memory pattern's block; return its key, None if it is refused."""
+        if self._keys in self.refused:
+            self._keys += 1
+            return None
+        return self.take(nbytes, Category.ACTIVATION, "memory pattern", rule=MEMORY_PATTERN)
 
     def give(self, key: int) -> None:
         """Record that a request's memory is freed."""

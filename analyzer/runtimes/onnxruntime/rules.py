@@ -21,6 +21,7 @@ from analyzer.runtimes.rules import Rule, carried_out_by, source_in
 
 # What a convolution takes for itself on CUDA.
 CONVOLUTION = "ort-cuda-conv"
+MEMORY_PATTERN = "ort-memory-pattern"
 
 _SESSION = "analyzer/runtimes/onnxruntime/session.py"
 _RUNNING = "analyzer/runtimes/onnxruntime/running.py"
@@ -53,11 +54,12 @@ _CONVENTIONS = (
         sure=("exact", "bounded"),
     ),
     Rule(
-        "ort-memory-pattern",
+        MEMORY_PATTERN,
         "The first run takes each buffer by itself and records when it is taken and given back. Every later"
         " run with the same input shapes takes one block at its start, in which each of these buffers has its"
-        " place. Outputs and scratch memory stay apart. enable_mem_pattern=False switches it off.",
-        "core/framework/mem_pattern_planner.h, execution_frame.cc",
+        " place. Outputs and scratch memory stay apart. enable_mem_pattern=False switches it off. A block"
+        " that finds no room is no error: it is logged (INFO), and that run takes each buffer by itself.",
+        "core/framework/mem_pattern_planner.h, execution_frame.cc (the constructor, which catches it)",
         "analyzer/runtimes/onnxruntime/plan/pattern.py",
     ),
     Rule(

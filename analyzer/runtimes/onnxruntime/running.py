@@ -5,7 +5,7 @@ subgraphs inside their nodes.
    scratch, where the kernel asks before), which goes when it ends; then the releases of the plan.
 2. The first execution of a graph takes each buffer from the arena and records the memory pattern (`pattern`);
    a later one with the same shapes takes the pattern's block at its start instead. Outputs and scratch stay
-   apart.
+   apart. A block without room is no error: that execution takes each buffer from the arena once more.
 3. The branch of an If that is counted writes the node's outputs. The other one is loaded, and does not run.
 4. A Loop is followed for two iterations, so that what the first carries meets the second; iterations beyond
    add what they make for the node's outputs. A Scan is followed for one, into buffers that are there before.
@@ -72,13 +72,13 @@ class Running:
         if pattern is None:
             self.planner = LanesPlanner(recorder.lane_count) if recorder.lane_count else PatternPlanner()
             return
-        self.members = pattern.members
         if pattern.size_bytes:
-            key = recorder.take(
-                pattern.size_bytes, Category.ACTIVATION, "memory pattern", rule="ort-memory-pattern"
-            )
+            key = recorder.take_block(pattern.size_bytes)
+            if key is None:
+                return  # no tensor lies in it, and none is recorded: the pattern is known
             recorder.contents[key] = (self.graph, pattern.fullest)
             self.block.append(key)
+        self.members = pattern.members
 
     def allocate(self, name: str, operator: int) -> None:
         """Take the value's buffer, if it has one of its own and it is not taken."""

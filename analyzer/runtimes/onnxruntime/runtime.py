@@ -18,22 +18,23 @@ from analyzer.devices import DeviceProfile
 from analyzer.onnx.model import ShapedModel, read
 from analyzer.options import Options
 from analyzer.releases import Release
-from analyzer.runtimes.base import Capped, Description, Prediction, Runtime, Source
+from analyzer.runtimes.base import Capped, Description, HeldAfter, Prediction, Runtime, Source
 from analyzer.runtimes.batches import Batches, ParametricCapture
 from analyzer.runtimes.events import Malloc
 from analyzer.runtimes.onnxruntime import advice, outside
 from analyzer.runtimes.onnxruntime.batches import SessionBatches
+from analyzer.runtimes.onnxruntime.course import Recorded, course
 from analyzer.runtimes.onnxruntime.frame import Frame, prepare
 from analyzer.runtimes.onnxruntime.graph import Node, RuntimeGraph, Value
 from analyzer.runtimes.onnxruntime.options import SessionOptions, parse
 from analyzer.runtimes.onnxruntime.recorder import Recording
 from analyzer.runtimes.onnxruntime.rewrite import unmodelled
-from analyzer.runtimes.onnxruntime.session import RUNS, record
+from analyzer.runtimes.onnxruntime.session import RUNS
 from analyzer.runtimes.onnxruntime.simulation import (
     ArenaRegion,
     RunFigures,
     SessionFailure,
-    simulate_typical_order,
+    SimulatedSession,
 )
 
 
@@ -90,28 +91,27 @@ def predict(
     frames = _frames(prepared, model, runs, settings)
     others = _sharing_sessions(settings, model.batch, release)
     sessions = [frames, *([other] * len(frames) for other in others)]
-    recording = record(sessions, settings, device)
-    memory_bytes = device.usable_bytes if on_gpu else None
-    simulation, peak_range, held_range = simulate_typical_order(recording.events, settings, memory_bytes)
-    failure, notes = simulation.failure, []
-    if failure is not None:
-        # The device or the arena's limit is too small: say so, but also what it would take.
-        notes.append(advice.out_of_memory(failure, settings))
-        settings, memory_bytes = replace(settings, gpu_mem_limit=None), None
-        simulation, peak_range, held_range = simulate_typical_order(recording.events, settings, memory_bytes)
     session_bytes, bound_bytes = outside.outside_arena(prepared.graph, settings, device)
     outside_bytes = session_bytes + bound_bytes
-    held, pages = simulation.held, max(simulation.held, simulation.page_bytes)
+    recorded = Recorded(sessions, settings, device)
+    found = course(recorded, settings, device.usable_bytes if on_gpu else None, outside_bytes)
+    simulation, failure = found.simulation, found.failure
+    recording = recorded.without(simulation.blocks)
+    held = simulation.held_most
+    pages = max(held, simulation.page_bytes)
     has_savings = on_gpu and failure is None
-    savings = advice.savings(sessions, recording.events, settings, device) if has_savings else ()
+    savings = advice.savings(sessions, recorded, found.settings, device) if has_savings else ()
     lines = (advice.saving_sentence(saving, held) for saving in savings)
-    notes += [
+    notes = [
+        # The device or the arena's limit is too small: say so, but also what it would take.
+        *([advice.out_of_memory(failure, settings)] if failure is not None else []),
+        *advice.refused(found),
         *advice.explanation(simulation),
         *(line for line in lines if line is not None),
         *prepared.graph.notes,
         *unmodelled.notes(prepared.graph, settings.provider, settings.graph_optimization_level),
         *advice.unmeasured(recording.events),
-        *advice.limits(settings, peak_range, held_range),
+        *advice.limits(found.settings, found.peak_range, found.held_range),
         *(
             [f"{bound_bytes:,} bytes of bound inputs and outputs are the caller's, beside the arena"]
             if bound_bytes
@@ -123,7 +123,7 @@ def predict(
     run_figures = tuple(stages.items())
     return SessionPrediction(
         events=simulation.events,
-        allocator=lambda: settings.arena(memory_bytes),
+        allocator=lambda: found.settings.arena(found.memory),
         device_used=lambda simulated: max(pages, simulated.peak_reserved) + outside_bytes,
         unknown=recording.unknown,
         notes=tuple(dict.fromkeys(notes)),
@@ -133,10 +133,11 @@ def predict(
         capped=None
         if failure is None
         else Capped(failure.limit + pages + outside_bytes - held, "gpu_mem_limit caps the arena"),
+        after_runs=_after_runs(simulation, [run.batch for run in runs] or [model.batch], outside_bytes),
         peak_in_use=simulation.peak_in_use,
-        held=held,
-        peak_range=peak_range,
-        held_range=held_range,
+        held=simulation.held,
+        peak_range=found.peak_range,
+        held_range=found.held_range,
         device_bytes=pages + outside_bytes,
         session=session,
         first_run=run_figures[0][1],
@@ -144,10 +145,24 @@ def predict(
         runs=run_figures,
         regions=simulation.regions,
         failure=failure,
-        settings=settings,
+        settings=found.settings,
         graph=prepared.graph,
         run_graphs=tuple(frame.graph for frame in frames) if runs else (prepared.graph,) * 3,
     )
+
+
+def _after_runs(
+    simulation: SimulatedSession, batches: Sequence[int | None], outside_bytes: int
+) -> tuple[HeldAfter, ...]:
+    """Return what is left after each run. batches: of every run, or one of all."""
+    rows = []
+    for name, figures in simulation.stages.items():
+        if name != SESSION:
+            number = int(name.split()[1])
+            device_bytes = max(figures.held, simulation.pages_after[name]) + outside_bytes
+            batch = batches[min(number, len(batches)) - 1]
+            rows.append(HeldAfter(name, batch, figures.in_use, figures.held, device_bytes))
+    return tuple(rows)
 
 
 def _frames(

@@ -9,9 +9,9 @@
    of their own (`planner`), scratch while the kernel runs (`scratch`), then the releases of the plan. What
    the caller gets, the copies of inputs and buffers nobody reads live to the end of the run.
 3. The first run takes each buffer from the arena and records the memory pattern (`pattern`); every later run
-   with the same input shapes takes the pattern's block at its start instead. Outputs and scratch stay apart.
-   Runs of other shapes (`--batches`) have patterns of their own; the arena keeps what it took for the
-   largest.
+   with the same input shapes takes the pattern's block at its start instead, or, where that finds no room,
+   each buffer from the arena again (`simulation`). Outputs and scratch stay apart. Runs of other shapes
+   (`--batches`) have patterns of their own; the arena keeps what it took for the largest.
 4. A subgraph has a plan of its own and runs inside its node (`running`).
 5. Several sessions may take one arena (`session.use_env_allocators`): all are made first, then each runs in
    turn.
@@ -53,15 +53,17 @@ def record(
     options: SessionOptions,
     device: DeviceProfile,
     lane_count: int = 0,
+    refused: frozenset[int] = frozenset(),
 ) -> Recording:
     """Record sessions on one arena: a first and a steady run, or one run per frame.
 
     lane_count: for how many sizes at once, where values' dimensions are `Lanes`. What is requested is then
     the same in all of them but for its sizes: raises Apart where it is not, NotTogether where that cannot be
-    worked out for all at once.
+    worked out for all at once. refused: the keys of memory patterns' blocks that find no room; keys of
+    earlier requests are the same without them.
     """
     settings = KernelSettings(options.provider, options.cudnn_conv_algo_search, device, options.threads)
-    recorder = SessionRecorder(settings, options, lane_count)
+    recorder = SessionRecorder(settings, options, lane_count, refused)
     if isinstance(sessions, Frame):
         sessions = [[sessions] * len(RUNS)]
     for frames in sessions:

@@ -7,16 +7,20 @@
    orders are simulated; the one reported has a peak near the median peak and holds what most of them hold.
    One process draws one more order: it lies outside what 21 others made one time in eleven, so that the range
    stated is wider than theirs.
-4. Where the first request that the arena cannot serve ends the session, its figures are those up to there.
+4. The block of a memory pattern that the arena has no room for ends nothing: the session goes on without it
+   (`execution_frame.cc` logs it at INFO), and asks for the pattern's tensors one by one in that run. What it
+   asks for then is recorded again, and simulated from the start; the next run tries its block anew.
+5. Where the first other request that the arena cannot serve ends the session, its figures are those up to
+   there.
 """
 
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import takewhile
-from typing import Any
+from typing import Any, TypeAlias
 
 from analyzer.allocators.onnxruntime_bfc import StreamArena
 from analyzer.graph import Category
@@ -24,6 +28,7 @@ from analyzer.parametric.lanes import Lanes, NotTogether
 from analyzer.runtimes.events import AllocationEvent, Event, Malloc
 from analyzer.runtimes.onnxruntime.options import SessionOptions
 from analyzer.runtimes.onnxruntime.plain_arena import PlainArena, Reached, Steps, steps
+from analyzer.runtimes.onnxruntime.rules import MEMORY_PATTERN
 from analyzer.runtimes.timeline import Simulation, simulate
 
 _ORDERS = 21
@@ -33,7 +38,7 @@ _EVENTS = 150_000  # simulated in all, so that large graphs stay quick
 
 @dataclass(frozen=True, slots=True)
 class RunFigures:
-    """Bytes after a run: in use, highest in use, held; and the most held, before a shrinkage."""
+    """Bytes of a run: in use at its end, highest in use, held after it, and the most held before that."""
 
     in_use: int
     peak_in_use: int
@@ -54,7 +59,7 @@ class ArenaRegion:
 
 @dataclass(frozen=True, slots=True)
 class SessionFailure:
-    """The first request the arena could not serve."""
+    """The first request the arena could not serve. block: its key, where it is a memory pattern's block."""
 
     requested_bytes: int
     in_use: int
@@ -62,14 +67,16 @@ class SessionFailure:
     limit: int
     label: str
     phase: str
+    block: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class SimulatedSession:
-    """Figures of a simulated session, in bytes. page_bytes: driver pages under the regions.
+    """Figures of a simulated session, in bytes. page_bytes: most of the driver's pages under the regions.
 
     stages: by their named events ("session", "run 1", ...), in order; none of them, and no regions, after a
-    failure.
+    failure. pages_after: the driver's pages after each of them. refused: the blocks of memory patterns it
+    went on without, in their order.
     """
 
     events: tuple[AllocationEvent, ...]
@@ -80,6 +87,22 @@ class SimulatedSession:
     stages: Mapping[str, RunFigures] = field(default_factory=dict)
     regions: tuple[ArenaRegion, ...] = ()
     failure: SessionFailure | None = None
+    refused: tuple[SessionFailure, ...] = ()
+    pages_after: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def held_most(self) -> int:
+        """Most bytes held at any time; less may be left where the arena shrinks."""
+        return max((figures.held_most for figures in self.stages.values()), default=self.held)
+
+    @property
+    def blocks(self) -> frozenset[int]:
+        """Keys of the blocks that were refused."""
+        return frozenset(lost.block for lost in self.refused if lost.block is not None)
+
+
+# What a session asks for without the blocks of some memory patterns, by their keys.
+Without: TypeAlias = Callable[[frozenset[int]], tuple[AllocationEvent, ...]]
 
 
 def simulate_session(
@@ -89,28 +112,30 @@ def simulate_session(
     arena = options.arena(device_bytes)
     simulation = simulate(events, arena)
     served = simulation.failure is None
+    names = [mark.event for mark in simulation.marks]
     return SimulatedSession(
         events,
         arena.peak_allocated,
         arena.peak_requested,
         arena.reserved,
-        arena.page_bytes,
-        _stages(simulation) if served else {},
+        arena.peak_page_bytes,
+        _stages(simulation, arena) if served else {},
         _regions(events, simulation, arena) if served else (),
         _failure(events, simulation),
+        pages_after={name: pages for name, (_, pages) in zip(names, arena.kept, strict=True)},
     )
 
 
-def _stages(simulation: Simulation) -> dict[str, RunFigures]:
+def _stages(simulation: Simulation, arena: StreamArena) -> dict[str, RunFigures]:
     """Return each stage's figures at its end; a stage's peak includes what was in use at its start."""
     stages: dict[str, RunFigures] = {}
-    begin, marks = 0, iter(simulation.marks)
+    begin, marks = 0, zip(simulation.marks, arena.kept, strict=True)
     for position, (name, kind) in enumerate(zip(simulation.label, simulation.category, strict=True)):
         if not kind:
-            mark = next(marks)
+            mark, (kept, _) = next(marks)
             peak = max(simulation.allocated[max(begin - 1, 0) : position + 1])
             held = max(simulation.reserved[begin:position], default=mark.reserved)
-            stages[name] = RunFigures(mark.allocated, peak, mark.reserved, held)
+            stages[name] = RunFigures(mark.allocated, peak, kept, held)
             begin = position + 1
     return stages
 
@@ -139,26 +164,51 @@ def _failure(events: tuple[AllocationEvent, ...], simulation: Simulation) -> Ses
     if lost is None:
         return None
     phase = next(item.name for item in events[lost.position :] if isinstance(item, Event))
+    block = lost.malloc.key if lost.malloc.rule == MEMORY_PATTERN else None
     return SessionFailure(
-        lost.malloc.nbytes, lost.allocated, lost.reserved, lost.limit, lost.malloc.label, phase
+        lost.malloc.nbytes, lost.allocated, lost.reserved, lost.limit, lost.malloc.label, phase, block
     )
 
 
+def simulate_to_the_end(
+    events: tuple[AllocationEvent, ...],
+    options: SessionOptions,
+    device_bytes: int | None,
+    without: Without,
+) -> SimulatedSession:
+    """Simulate the session as it goes on without the memory patterns' blocks that find no room.
+
+    events: with its initializers in any order. without: as it goes on, those in the file's order.
+    """
+    loading = sum(1 for _ in takewhile(_is_initializer, events))
+    refused: tuple[SessionFailure, ...] = ()
+    while True:
+        session = simulate_session(events, options, device_bytes)
+        if session.failure is None or session.failure.block is None:
+            return replace(session, refused=refused)
+        refused = (*refused, session.failure)
+        blocks = frozenset(lost.block for lost in refused if lost.block is not None)
+        events = (*events[:loading], *without(blocks)[loading:])
+
+
 def simulate_typical_order(
-    events: tuple[AllocationEvent, ...], options: SessionOptions, device_bytes: int | None
+    events: tuple[AllocationEvent, ...],
+    options: SessionOptions,
+    device_bytes: int | None,
+    without: Without,
 ) -> tuple[SimulatedSession, tuple[int, int], tuple[int, int]]:
     """Return the session with its initializers in a typical order, and the least and the most bytes in use at
-    the peak, and held, that are to be expected of any."""
+    the peak, and held, that are to be expected of any. without: as in `simulate_to_the_end`."""
     orders = [(*order, *events[len(order) :]) for order in _orders(events, options)]
     if len(orders) == 1:
-        simulation = simulate_session(orders[0], options, device_bytes)
+        simulation = simulate_to_the_end(orders[0], options, device_bytes, without)
         return (
             simulation,
             (simulation.peak_in_use, simulation.peak_in_use),
-            (simulation.held, simulation.held),
+            (simulation.held_most, simulation.held_most),
         )
-    reached = [_reached(order, options, device_bytes) for order in orders]
-    simulation = simulate_session(orders[_chosen(reached)], options, device_bytes)
+    reached = [_reached(order, options, device_bytes, without) for order in orders]
+    simulation = simulate_to_the_end(orders[_chosen(reached)], options, device_bytes, without)
     peaks, held = (sorted(values) for values in zip(*((r.peak_in_use, r.held) for r in reached), strict=True))
     return simulation, _stated(peaks, simulation.peak_requested), _stated(held, simulation.peak_requested)
 
@@ -250,7 +300,7 @@ def _first_stage(events: tuple[AllocationEvent, ...]) -> tuple[AllocationEvent, 
 
 
 def _reached(
-    events: tuple[AllocationEvent, ...], options: SessionOptions, device_bytes: int | None
+    events: tuple[AllocationEvent, ...], options: SessionOptions, device_bytes: int | None, without: Without
 ) -> Reached:
     """Return the arena's peaks, also if a request finds no room."""
     simulation = steps(events, options)
@@ -258,8 +308,8 @@ def _reached(
         arena = PlainArena(options, device_bytes)
         if arena.simulate(simulation):
             return arena.reached
-    session = simulate_session(events, options, device_bytes)
-    return Reached(session.peak_in_use, session.held, session.page_bytes)
+    session = simulate_to_the_end(events, options, device_bytes, without)
+    return Reached(session.peak_in_use, session.held_most, session.page_bytes)
 
 
 def _chosen(sessions: Sequence[Reached]) -> int:

@@ -224,7 +224,7 @@ def test_one_order_is_enough_where_it_cannot_matter() -> None:
     for options, shuffled in (({}, True), ({"arena_extend_strategy": "kSameAsRequested"}, False)):
         settings = SessionOptions(**options)  # type: ignore[arg-type]
         events = record(frame(build(text, {"x": (4,)}, sizes), settings), settings, H200).events
-        simulation, peaks, (least, most) = simulate_typical_order(events, settings, None)
+        simulation, peaks, (least, most) = simulate_typical_order(events, settings, None, {}.__getitem__)
         assert least <= simulation.held <= most and peaks[0] <= simulation.peak_in_use <= peaks[1]
         if shuffled:  # 4 and 7 MiB, half as wide again on either side
             assert (least, most) == ((4 << 20) - (3 << 19), (7 << 20) + (3 << 19))

@@ -1,0 +1,108 @@
+"""How sessions go on a device: with room, without the blocks of memory patterns, or out of memory.
+
+1. What the sessions ask for is recorded once for each set of blocks that are refused (`Recorded`).
+2. The arena is simulated with all memory a process can have. Where that and what the process takes beside the
+   arena are more than the device has, it is simulated once more with what is left beside those.
+3. That counts if it runs, and if the session's creation and its first run ask for nothing they do not get at
+   once: libraries take their memory until then, so that the arena might otherwise have taken it before them.
+4. A request other than a pattern's block that finds no room is out of memory; the figures are then those with
+   room.
+
+Source: `core/framework/execution_frame.cc` (a pattern's block without room), `bfc_arena.cc` (`Extend`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from analyzer.allocators.onnxruntime_bfc import SESSION
+from analyzer.devices import DeviceProfile
+from analyzer.runtimes.events import AllocationEvent
+from analyzer.runtimes.onnxruntime.frame import Frame
+from analyzer.runtimes.onnxruntime.options import SessionOptions
+from analyzer.runtimes.onnxruntime.recorder import Recording
+from analyzer.runtimes.onnxruntime.session import record
+from analyzer.runtimes.onnxruntime.simulation import (
+    SessionFailure,
+    SimulatedSession,
+    simulate_session,
+    simulate_to_the_end,
+    simulate_typical_order,
+)
+
+
+class Recorded:
+    """What sessions on one arena ask for, with and without memory patterns' blocks; recorded once each."""
+
+    def __init__(
+        self, sessions: Sequence[Sequence[Frame]], settings: SessionOptions, device: DeviceProfile
+    ) -> None:
+        self._asked = sessions, settings, device
+        self._known: dict[frozenset[int], Recording] = {}
+
+    def without(self, blocks: frozenset[int] = frozenset()) -> Recording:
+        """Return the recording without the blocks with these keys."""
+        if blocks not in self._known:
+            self._known[blocks] = record(*self._asked, refused=blocks)
+        return self._known[blocks]
+
+    def events(self, blocks: frozenset[int] = frozenset()) -> tuple[AllocationEvent, ...]:
+        """Return the events of that recording."""
+        return self.without(blocks).events
+
+    def to_the_end(self, settings: SessionOptions) -> SimulatedSession:
+        """Simulate with initializers in the file's order, within the arena's own limit alone."""
+        return simulate_to_the_end(self.events(), settings, None, self.events)
+
+
+@dataclass(frozen=True, slots=True)
+class Course:
+    """Sessions simulated. All sizes in bytes.
+
+    peak_range, held_range: by the order of initializers. settings, memory: what `simulation` ran under; None:
+    without end. failure: what finds no memory on the device; the simulation is then the one with room.
+    held_with_room: what would be held at most with room, where blocks were refused; else 0.
+    """
+
+    simulation: SimulatedSession
+    peak_range: tuple[int, int]
+    held_range: tuple[int, int]
+    settings: SessionOptions
+    memory: int | None
+    failure: SessionFailure | None = None
+    held_with_room: int = 0
+
+
+def course(
+    recorded: Recorded, settings: SessionOptions, usable_bytes: int | None, outside_bytes: int
+) -> Course:
+    """Simulate the sessions. usable_bytes: what the device has for the process, None without end;
+    outside_bytes: what that takes beside the arena."""
+    found = _simulated(recorded, settings, usable_bytes)
+    with_room = replace(settings, gpu_mem_limit=None)
+    if found.simulation.failure is not None:
+        return replace(_simulated(recorded, with_room, None), failure=found.simulation.failure)
+    if usable_bytes is not None and _device_bytes(found.simulation) + outside_bytes > usable_bytes:
+        less = _simulated(recorded, settings, usable_bytes - outside_bytes)
+        if less.simulation.failure is None and _starts_with_room(less):
+            found = less
+    if not found.simulation.refused:
+        return found
+    return replace(found, held_with_room=_simulated(recorded, with_room, None).simulation.held_most)
+
+
+def _simulated(recorded: Recorded, settings: SessionOptions, memory: int | None) -> Course:
+    typical = simulate_typical_order(recorded.events(), settings, memory, recorded.events)
+    return Course(*typical, settings, memory)
+
+
+def _device_bytes(session: SimulatedSession) -> int:
+    return max(session.held_most, session.page_bytes)
+
+
+def _starts_with_room(found: Course) -> bool:
+    """Whether creation and first run get from the device what they would get of one without end."""
+    free = simulate_session(found.simulation.events, found.settings).stages
+    first = [name for name in free if name == SESSION or name.split(" of ")[0] == "run 1"]
+    return all(found.simulation.stages[name] == free[name] for name in first)
