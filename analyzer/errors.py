@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable
+from pathlib import Path
 
 from analyzer.keywords import in_python
 
@@ -83,6 +84,16 @@ def did_you_mean(name: str, names: Iterable[str], count: int = 1) -> str:
     close."""
     close = difflib.get_close_matches(name, list(names), n=count, cutoff=0.6)
     return f"did you mean {' or '.join(map(repr, close))}? " if close else ""
+
+
+def file_like(path: Path, count: int = 1) -> str:
+    """Return the beginning of a hint for a file that is not there: names like it in its folder; "" if none
+    is."""
+    try:
+        beside = [entry.name for entry in path.parent.iterdir()]
+    except OSError:
+        return ""
+    return "" if path.exists() else did_you_mean(path.name, beside, count)
 
 
 def report_to() -> str:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from analyzer import files
-from analyzer.errors import MissingDependencyError, TargetError
+from analyzer.errors import MissingDependencyError, TargetError, file_like
 
 CACHED = "hf:"
 _DTYPES = ("float32", "bfloat16", "float16")
@@ -86,7 +86,9 @@ def opened(text: str) -> ModelConfig:
     if path.is_dir():
         path = path / "config.json"
     if not path.exists():
-        raise TargetError(f"{path}: no such file", "give config.json, its folder, or hf:ORG/NAME")
+        raise TargetError(
+            f"{path}: no such file", f"{file_like(path)}give config.json, its folder, or hf:ORG/NAME"
+        )
     try:
         document = files.read_json(path, _LARGEST_BYTES)
     except files.UnreadableError as error:

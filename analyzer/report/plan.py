@@ -304,14 +304,19 @@ def fit_lines(fit: Fit, verbose: bool = False) -> list[str]:
     else:
         lines.append(f"it runs; no {what} above that was tried")
     if fit.gaps:
-        lines.append(f"memory in pieces: {', '.join(map(str, fit.gaps))} would not run")
+        lines.append(f"fragmentation: {_counted(fit.gaps)} below it would not run")
     # Those right above the answer, up to the one that fails, have a note that says why they are not it.
     if islands := [size for size in fit.also if size >= fit.fails]:
-        lines.append(
-            f"memory in pieces: {', '.join(map(str, islands))} would run too, batches in between not"
-        )
+        lines.append(f"fragmentation: {_counted(islands)} above it would run too, those in between not")
     lines += [f"- {clean(note)}" for note in folded(fit.notes, verbose)]
     return lines
+
+
+def _counted(batches: Sequence[int]) -> str:
+    """Return one batch by its number, several by how many they are and the ends of their range."""
+    if len(batches) == 1:
+        return f"batch {batches[0]:,}"
+    return f"{len(batches):,} batches between {batches[0]:,} and {batches[-1]:,}"
 
 
 def _failure(size_named: str, failed: OutOfMemory) -> list[str]:
