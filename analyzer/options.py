@@ -43,7 +43,7 @@ LOADING: tuple[str, ...] = get_args(Loading)
 CONFIG_ONLY = (
     "task", "length", "new_tokens", "lora", "load_in_8bit", "load_in_4bit", "no_double_quant", "dequantize",
     "gradient_checkpointing", "attn", "cache", "prefill_chunk", "beams", "sample", "packed",
-    "precompute_reference", "load",
+    "precompute_reference", "load", "revision",
 )  # fmt: skip
 NON_CONFIG = ("batches", "inputs", "values", "targets", "loss", "channels_last", "checkpoint", "runtime")
 _LINE = re.compile(r"[^:=]+\.py:\d+")
@@ -248,6 +248,9 @@ class Options:
         choices=LOADING,
         show_default=True,
     )
+    revision: str | None = _option(
+        None, "Of hf:ORG/NAME: a branch, a tag or a commit.", "--revision", metavar="NAME"
+    )
 
     def __post_init__(self) -> None:
         for name, words in (("task", TASKS), ("attn", ATTENTION), ("cache", CACHES), ("load", LOADING)):
@@ -416,6 +419,7 @@ class _Keywords(TypedDict, total=False):
     packed: bool
     precompute_reference: bool
     load: Loading
+    revision: str | None
 
 
 class KeywordsButDevice(_Keywords, total=False):

@@ -39,6 +39,7 @@ from analyzer.errors import (
     TargetError,
     did_you_mean,
     file_like,
+    hub_name,
     install,
 )
 from analyzer.files import UnreadableError
@@ -189,7 +190,9 @@ def _require_file(path: Path) -> None:
             f"{path} is a folder", f"give a file in it, such as {path / inside[0]}" if inside else FORMS
         )
     if not path.exists():
-        raise TargetError(f"{path}: no such file", file_like(path, 3).strip() or FORMS)
+        raise TargetError(
+            f"{path}: no such file", (hub_name(str(path)) or file_like(path, 3)).strip() or FORMS
+        )
     if not path.is_file():
         raise TargetError(f"{path} is not a regular file", FORMS)
 
