@@ -109,7 +109,7 @@ class Options:
     )
     assume: Mapping[str, Any] = _option(
         dict,
-        "What only data tells: the value read, or the size, at a line of a program; what an If of an ONNX"
+        "Assume what the tool cannot compute: the value read, or the size, at a line; what an If of an ONNX"
         " file finds, by the condition's or the node's name. Repeatable.",
         "--assume",
         multiple=True,

@@ -39,9 +39,9 @@ _COLORS = {
 }
 # What a verdict means on a device nobody has measured.
 _ASSUMING = {
-    "fits": "fits, even if what nobody has measured of {} is at its worst",
-    "may not fit": "may not fit: that depends on what nobody has measured of {}",
-    "does not fit": "does not fit, even if what nobody has measured of {} is at its best",
+    "fits": "fits, even with worst-case assumptions about {}",
+    "may not fit": "may not fit: that depends on figures of {} that were not measured",
+    "does not fit": "does not fit, even with best-case assumptions about {}",
 }
 _MOST_ROWS = 24
 _MOST_REASONS = 8
