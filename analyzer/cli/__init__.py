@@ -15,6 +15,7 @@ from __future__ import annotations
 import errno
 import gc
 import os
+import shlex
 import signal
 import string
 import sys
@@ -29,6 +30,7 @@ from click.shell_completion import CompletionItem
 from analyzer import __version__, sandbox
 from analyzer.cli._help import Command, every_option
 from analyzer.errors import AnalyzerError, OptionError, did_you_mean, report_to
+from analyzer.report import origin
 
 DEFAULT = "estimate"
 _LETTERS = string.ascii_letters + "-_"  # a TARGET has a point or a colon besides
@@ -176,6 +178,7 @@ def _end(process: int, number: int, _: object) -> None:
 def _main(words: list[str]) -> int:
     """Run the command line; return the exit code."""
     debug = "--debug" in words
+    origin.command = shlex.join(["analyze", *words])
     try:
         result = group.main(_without_debug(words), prog_name="analyze", standalone_mode=False)
         sys.stdout.flush()
@@ -200,6 +203,8 @@ def _main(words: list[str]) -> int:
         return _failed("the result cannot be written: no space left on device", "choose another place", None)
     except Exception as error:
         return _internal(error, debug)
+    finally:
+        origin.command = ""
 
 
 def _help_of(error: click.ClickException) -> str:
