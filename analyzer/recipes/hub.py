@@ -42,7 +42,8 @@ def config_file(name: str, revision: str | None = None) -> Path:
         )
     ran = subprocess.run(
         child.command(__name__, name, revision or "main"),
-        env={**os.environ, "HF_HUB_DISABLE_TELEMETRY": "1"},  # which would ask for more than the file
+        # Telemetry would ask for more than the file.
+        env={**os.environ, "HF_HUB_DISABLE_TELEMETRY": "1", "HF_HUB_DISABLE_PROGRESS_BARS": "1"},
         capture_output=True,
         text=True,
         check=False,
@@ -67,7 +68,6 @@ def _looked_up(name: str, revision: str) -> dict[str, str]:
         hf_hub_url,
         try_to_load_from_cache,
     )
-    from huggingface_hub.utils import disable_progress_bars
 
     at = "" if revision == "main" else f" at {revision}"
     address = f"{constants.ENDPOINT}/{name}"
@@ -79,7 +79,6 @@ def _looked_up(name: str, revision: str) -> dict[str, str]:
             "error": f"hf:{name}{at} is not in the cache on this machine, and HF_HUB_OFFLINE is set",
             "hint": "unset HF_HUB_OFFLINE, or give the model's config.json",
         }
-    disable_progress_bars()
     try:
         # Asked first, since downloading tries a machine without network for half a minute.
         get_hf_file_metadata(hf_hub_url(name, FILE, revision=revision), timeout=constants.HF_HUB_ETAG_TIMEOUT)

@@ -111,7 +111,7 @@ def test_a_revision(hub: Any) -> None:
     shown = script_of("hf:org/there", Options(revision="v1", device="h200"))
     (path,) = re.findall(r"AutoConfig\.from_pretrained\('([^']+)'", shown)
     assert json.loads(Path(path).read_text()) == OLDER
-    with pytest.raises(OptionError, match="--revision is of hf:ORG/NAME"):
+    with pytest.raises(OptionError, match="revision is of hf:ORG/NAME"):
         opened("config.json", "v1")
 
 
