@@ -6,7 +6,9 @@ Every error the command line turns into exit code 2 derives from `AnalyzerError`
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Iterable
+from pathlib import Path
 
 from analyzer.keywords import in_python
 
@@ -69,6 +71,10 @@ class RunError(AnalyzerError):
     """A real run failed for another reason than memory."""
 
 
+# How a model is called on the Hugging Face hub, and what ends as a file does.
+_HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+")
+_FILES = (".onnx", ".py", ".pt2", ".json", ".yaml", ".yml", ".pickle", ".gguf", ".txt", ".safetensors")
+
 # What this project is called on a package index, where `analyzer` is somebody else's; as in pyproject.toml.
 DISTRIBUTION = "gpu-memory-analyzer"
 
@@ -83,6 +89,23 @@ def did_you_mean(name: str, names: Iterable[str], count: int = 1) -> str:
     close."""
     close = difflib.get_close_matches(name, list(names), n=count, cutoff=0.6)
     return f"did you mean {' or '.join(map(repr, close))}? " if close else ""
+
+
+def file_like(path: Path, count: int = 1) -> str:
+    """Return the beginning of a hint for a file that is not there: names like it in its folder; "" if none
+    is."""
+    try:
+        beside = [entry.name for entry in path.parent.iterdir()]
+    except OSError:
+        return ""
+    return "" if path.exists() else did_you_mean(path.name, beside, count)
+
+
+def hub_name(text: str) -> str:
+    """Return the beginning of a hint where a file that is not there looks like a model's name on the Hugging
+    Face hub, "ORG/NAME"; else ""."""
+    is_name = _HUB_NAME.fullmatch(text) and not text.endswith(_FILES) and not Path(text).parent.exists()
+    return f"did you mean 'hf:{text}'? " if is_name else ""
 
 
 def report_to() -> str:

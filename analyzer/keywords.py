@@ -23,8 +23,8 @@ KEYWORDS = frozenset({
     "channels_last", "grad_accumulation", "checkpoint", "parallel", "device", "budget", "runtime",
     "runtime_options", "release", "strict", "trust", "task", "length", "new_tokens", "lora", "load_in_8bit",
     "load_in_4bit", "no_double_quant", "dequantize", "gradient_checkpointing", "attn", "cache",
-    "prefill_chunk", "beams", "sample", "packed", "precompute_reference", "load", "engine", "python",
-    "until", "ranks", "rank", "keep_outputs",
+    "prefill_chunk", "beams", "sample", "packed", "precompute_reference", "load", "revision", "engine",
+    "python", "until", "ranks", "rank", "keep_outputs",
 })  # fmt: skip
 _WORDS = (
     "train", "infer", "generate", "bf16", "fp16", "float16", "bfloat16", "float32", "auto", "trace",

@@ -43,7 +43,7 @@ LOADING: tuple[str, ...] = get_args(Loading)
 CONFIG_ONLY = (
     "task", "length", "new_tokens", "lora", "load_in_8bit", "load_in_4bit", "no_double_quant", "dequantize",
     "gradient_checkpointing", "attn", "cache", "prefill_chunk", "beams", "sample", "packed",
-    "precompute_reference", "load",
+    "precompute_reference", "load", "revision",
 )  # fmt: skip
 NON_CONFIG = ("batches", "inputs", "values", "targets", "loss", "channels_last", "checkpoint", "runtime")
 _LINE = re.compile(r"[^:=]+\.py:\d+")
@@ -109,7 +109,7 @@ class Options:
     )
     assume: Mapping[str, Any] = _option(
         dict,
-        "What only data tells: the value read, or the size, at a line of a program; what an If of an ONNX"
+        "Assume what the tool cannot compute: the value read, or the size, at a line; what an If of an ONNX"
         " file finds, by the condition's or the node's name. Repeatable.",
         "--assume",
         multiple=True,
@@ -247,6 +247,9 @@ class Options:
         "--load",
         choices=LOADING,
         show_default=True,
+    )
+    revision: str | None = _option(
+        None, "Of hf:ORG/NAME: a branch, a tag or a commit.", "--revision", metavar="NAME"
     )
 
     def __post_init__(self) -> None:
@@ -416,6 +419,7 @@ class _Keywords(TypedDict, total=False):
     packed: bool
     precompute_reference: bool
     load: Loading
+    revision: str | None
 
 
 class KeywordsButDevice(_Keywords, total=False):

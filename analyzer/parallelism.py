@@ -121,7 +121,8 @@ def parse(text: str) -> Parallelism:
             f"{did_you_mean(kind, KINDS)}{FORM}; kinds: {', '.join(KINDS)}",
         )
     if not colon or not size.isdigit() or int(size) < 1:
-        raise OptionError(f"--parallel {text!r}: {size or 'nothing'} is no number of GPUs", FORM)
+        said = f"{size!r} is not a number of GPUs" if size else "missing GPU count"
+        raise OptionError(f"--parallel {text!r}: {said}, e.g. {kind}:8", FORM)
     known_settings, settings = KINDS[kind], dict[str, Any]()
     for part in rest:
         name, equals, value = part.strip().partition("=")

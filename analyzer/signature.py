@@ -40,7 +40,7 @@ _IN_PYTHON = {
     "steps": "Training steps followed; the peak is often not in the first.",
     "runtime_options": '"cublas_workspace" and "alloc_conf" for PyTorch; ONNX Runtime\'s provider and session'
     " options.",
-    "assume": 'What only data tells: {"train.py:12": 512}, the value read or the size at a line.',
+    "assume": 'What cannot be computed: {"train.py:12": 512}, the value read or the size at a line.',
 }
 
 

@@ -33,7 +33,15 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Literal
 
-from analyzer.errors import AnalyzerError, MissingDependencyError, TargetError, did_you_mean, install
+from analyzer.errors import (
+    AnalyzerError,
+    MissingDependencyError,
+    TargetError,
+    did_you_mean,
+    file_like,
+    hub_name,
+    install,
+)
 from analyzer.files import UnreadableError
 from analyzer.nested import strangers_in
 
@@ -182,9 +190,9 @@ def _require_file(path: Path) -> None:
             f"{path} is a folder", f"give a file in it, such as {path / inside[0]}" if inside else FORMS
         )
     if not path.exists():
-        folder = path.parent
-        near = did_you_mean(path.name, [p.name for p in folder.iterdir()], 3) if folder.is_dir() else ""
-        raise TargetError(f"{path}: no such file", near.strip() or FORMS)
+        raise TargetError(
+            f"{path}: no such file", (hub_name(str(path)) or file_like(path, 3)).strip() or FORMS
+        )
     if not path.is_file():
         raise TargetError(f"{path} is not a regular file", FORMS)
 

@@ -340,7 +340,12 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_the_site_builds_and_has_its_reference(site: Path) -> None:
     assert "analyze what-if" in (site / "reference/commands/index.html").read_text()
-    assert "analyzer.analyze" in (site / "reference/python/index.html").read_text()
+    python = (site / "reference/python/index.html").read_text()
+    for name in ("analyze", "run", "fit", "sweep", "what_if", "compare", "emulate", "advise", "Estimate"):
+        anchor = f"analyzer{name.lower()}"
+        assert f'href="#{anchor}"' in python and f'id="{anchor}"' in python, name  # linked from the tables
+    assert "<td><code>peak_reserved</code></td>" in python and "<td><code>--optimizer</code></td>" in python
+    assert "<td><code>TargetError</code></td>" in python
     rules = (site / "reference/rules/index.html").read_text()
     assert 'id="cudnn-convolution"' in rules and 'id="caching-allocator"' in rules
     assert (site / "pictures/resnet50.svg").exists() and not (site / "reference.py").exists()

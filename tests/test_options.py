@@ -68,6 +68,7 @@ VALID: dict[str, list[tuple[Any, Any]]] = {
     "packed": [(False, False), (True, True)],
     "precompute_reference": [(False, False), (True, True)],
     "load": [("device-map", "device-map"), ("cpu", "cpu")],
+    "revision": [(None, None), ("v1.0", "v1.0")],
 }
 INVALID: list[tuple[str, Any, type[AnalyzerError], str]] = [
     ("mode", "test", OptionError, "unknown mode 'test'"),

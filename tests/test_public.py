@@ -168,7 +168,7 @@ def test_verdicts_and_the_page() -> None:
     assert score.verdict(row, {"error": "no"}) == "not followed"
     job = {"name": "one", "repo": "owner/name"}
     part = score.page([(job, row, exact), (job, {**row, "rank": 1}, {"error": "it stopped"})])
-    assert "| one | owner/name | 0.0 | exact |" in part and "`one.rank1`: it stopped" in part
+    assert "| one | owner/name | 0.0 | exact |" in part and "| it stopped | `one.rank1` |" in part
 
 
 def test_what_came_first_stays_beside_what_is_now() -> None:

@@ -5,8 +5,8 @@
    (None: 0). Files that begin with an underscore are no commands.
 2. Exit codes: 0 it fits, or no limit was given; 1 it does not fit, or is over budget; 2 bad usage or bad
    input.
-3. What a user got wrong is one message and one hint on stderr. Anything unexpected is one line that asks for
-   a report; `--debug` shows the traceback.
+3. What a user got wrong is one message and one hint on stderr, whose end is the command's help. Anything
+   unexpected is one line that asks for a report; `--debug` shows the traceback.
 4. Starting costs click alone: commands import what they need when they run.
 """
 
@@ -15,6 +15,7 @@ from __future__ import annotations
 import errno
 import gc
 import os
+import shlex
 import signal
 import string
 import sys
@@ -29,6 +30,7 @@ from click.shell_completion import CompletionItem
 from analyzer import __version__, sandbox
 from analyzer.cli._help import Command, every_option
 from analyzer.errors import AnalyzerError, OptionError, did_you_mean, report_to
+from analyzer.report import origin
 
 DEFAULT = "estimate"
 _LETTERS = string.ascii_letters + "-_"  # a TARGET has a point or a colon besides
@@ -176,12 +178,13 @@ def _end(process: int, number: int, _: object) -> None:
 def _main(words: list[str]) -> int:
     """Run the command line; return the exit code."""
     debug = "--debug" in words
+    origin.command = shlex.join(["analyze", *words])
     try:
         result = group.main(_without_debug(words), prog_name="analyze", standalone_mode=False)
         sys.stdout.flush()
         return result if isinstance(result, int) else 0
     except AnalyzerError as error:
-        return _failed(error.message, error.hint, error if debug else None)
+        return _failed(error.message, _with_help(error.hint, words), error if debug else None)
     except click.ClickException as error:
         return _failed(error.format_message(), f"see: {_help_of(error)}", error if debug else None)
     except _Ended as ended:
@@ -200,6 +203,8 @@ def _main(words: list[str]) -> int:
         return _failed("the result cannot be written: no space left on device", "choose another place", None)
     except Exception as error:
         return _internal(error, debug)
+    finally:
+        origin.command = ""
 
 
 def _help_of(error: click.ClickException) -> str:
@@ -207,6 +212,16 @@ def _help_of(error: click.ClickException) -> str:
     context = getattr(error, "ctx", None)
     command = "analyze" if context is None else context.command_path.removesuffix(f" {DEFAULT}")
     return f"{command} --help"
+
+
+def _with_help(hint: str, words: Sequence[str]) -> str:
+    """Return a hint with what shows the help of the command that was typed behind it."""
+    named = next((word for word in words if word != "--debug"), "")
+    is_command = named in Commands().list_commands(click.Context(group)) and named != DEFAULT
+    shown = f"analyze {named} --help" if is_command else "analyze --help"
+    if shown in hint:
+        return hint
+    return f"{hint}{' ' if hint.endswith('?') else '; ' if hint else ''}see: {shown}"
 
 
 def _without_debug(arguments: list[str]) -> list[str]:

@@ -22,7 +22,7 @@ _KINDS = {
     "A config.json": (
         "task", "length", "new_tokens", "lora", "load_in_8bit", "load_in_4bit", "no_double_quant",
         "dequantize", "gradient_checkpointing", "attn", "cache", "prefill_chunk", "beams", "sample", "packed",
-        "precompute_reference", "load", "write_script",
+        "precompute_reference", "load", "revision", "write_script",
     ),
     "What it runs on": (
         "device", "all_devices", "budget", "limit", "runtime", "runtime_options", "strict", "trust", "force",

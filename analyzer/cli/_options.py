@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import click
+from click.core import ParameterSource
 
 from analyzer.cli._output import STDOUT, check_writable
 from analyzer.engines import ENGINES
@@ -193,6 +194,53 @@ def script_words(function: _Function) -> _Function:
     return click.argument("script")(
         click.argument("arguments", nargs=-1, type=click.UNPROCESSED)(module(function))
     )
+
+
+def misplaced(script: str, arguments: Sequence[str], options: Mapping[str, Any]) -> list[str]:
+    """Return a warning for each option of the command that stands behind SCRIPT, which is given it, and seems
+    meant for the command. options: the command's, by their parameters' names.
+
+    A script may have an option of the same name. So a device counts where its value names a GPU, any other
+    option where the script's text does not have the name.
+    """
+    context = click.get_current_context()
+    text = (
+        "" if options["module"] or not Path(script).is_file() else Path(script).read_text("utf-8", "replace")
+    )
+    found = []
+    for place, word in enumerate(arguments):
+        flag, equals, value = word.partition("=")
+        known = [param for param in context.command.params if flag.startswith("--") and flag in param.opts]
+        if not known or known[0].name is None:
+            continue
+        following = arguments[place + 1 : place + 2]
+        takes = not getattr(known[0], "is_flag", False) and not equals
+        value, said = (following[0], f"{flag} {following[0]}") if takes and following else (value, word)
+        by_default = context.get_parameter_source(known[0].name) is ParameterSource.DEFAULT
+        own = (
+            _names_gpu(value) if known[0].name == "device" else text is not None and not _has_word(text, flag)
+        )
+        if by_default and own:
+            found.append(
+                f"{said} stands behind {script} and was given to it; options of analyze come before:"
+                f" {context.command_path} {said} {script}"
+            )
+    return found
+
+
+def _names_gpu(text: str) -> bool:
+    """Return whether the text is a GPU's name or a size, which no device of PyTorch's is called."""
+    from analyzer.devices import resolve
+
+    try:
+        return bool(resolve(text))
+    except OptionError:
+        return False
+
+
+def _has_word(text: str, flag: str) -> bool:
+    """Return whether a program's text has an option's name, as a word or as an attribute's."""
+    return flag in text or flag.removeprefix("--").replace("-", "_") in text
 
 
 def output_option(function: _Function) -> _Function:

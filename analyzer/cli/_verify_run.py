@@ -11,6 +11,7 @@ from analyzer.cli._options import (
     SCRIPT_SETTINGS,
     debug_option,
     format_option,
+    misplaced,
     options_named,
     output_option,
     script_words,
@@ -77,6 +78,8 @@ def command(script: str, arguments: tuple[str, ...], **options: Any) -> int:
             return verify_script(name, arguments, chosen, reach.python(options["python"]), tell)
         return verify_program(name, arguments, chosen, force=options["force"], progress=tell)
 
+    for said in () if options["quiet"] else misplaced(script, arguments, options):
+        complain("warning", said)
     return answer(script, options, run)
 
 

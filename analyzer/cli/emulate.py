@@ -12,12 +12,13 @@ from analyzer.cli._options import (
     SCRIPT_SETTINGS,
     analysis_keywords,
     debug_option,
+    misplaced,
     options_named,
     sandbox_options,
     script_words,
     view_options,
 )
-from analyzer.cli._output import check_writable, keep_apart, working
+from analyzer.cli._output import check_writable, complain, keep_apart, working
 from analyzer.options import CONFIG_ONLY
 
 # What may be said: of a script the first three, of a model all.
@@ -96,6 +97,8 @@ def command(script: str, arguments: tuple[str, ...], **options: Any) -> int:
     """
     check_writable("-o", options["output"])
     keep_apart(script, options)
+    for said in () if options["quiet"] else misplaced(script, arguments, options):
+        complain("warning", said)
     name = f"-m {script}" if options["module"] else script
     keywords = analysis_keywords(name, {"values": (), "release": (), **options})
     keywords = {key: value for key, value in keywords.items() if key in _OPTIONS}

@@ -70,8 +70,8 @@ def command(target: str, **options: Any) -> int:
     take.
 
     TARGET is model.onnx, file.py[:attr], package.module:attr, program.pt2, or a model's config.json (its
-    folder, or hf:ORG/NAME of transformers' cache). A Python file may define make_model(), make_batch(batch)
-    -> (inputs, targets) and loss(output, *targets).
+    folder, or hf:ORG/NAME, of which that file alone is fetched). A Python file may define make_model(),
+    make_batch(batch) -> (inputs, targets) and loss(output, *targets).
 
     Exit code 0: it fits the device and budget given, or none was given; 1: it does not, or is not known to;
     2: bad usage or input.

@@ -12,7 +12,7 @@ import click
 from analyzer.cli._help import Command
 from analyzer.cli._options import format_option, output_option
 from analyzer.cli._output import STDOUT, check_writable, columns, complain, deliver, wants_color, working
-from analyzer.errors import AnalyzerError, OptionError
+from analyzer.errors import AnalyzerError, OptionError, file_like
 from analyzer.report import formats
 from analyzer.report.formats import View
 
@@ -71,7 +71,8 @@ def _rules(name: str | None, form: str, output: Path | None) -> None:
     except AnalyzerError as error:
         if Path(name).suffix or "/" in name:
             raise OptionError(
-                f"there is no file {name}, and no rule of that name", "give a snapshot or a log"
+                f"there is no file {name}, and no rule of that name",
+                f"{file_like(Path(name))}give a snapshot or a log",
             ) from error
         raise
     deliver(formats.render("explanation", form, found), output)

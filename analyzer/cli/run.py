@@ -15,6 +15,7 @@ from analyzer.cli._options import (
     assumptions,
     debug_option,
     engine_options,
+    misplaced,
     options_named,
     pairs,
     sandbox_options,
@@ -22,7 +23,7 @@ from analyzer.cli._options import (
     settings,
     view_options,
 )
-from analyzer.cli._output import check_writable, keep_apart, working
+from analyzer.cli._output import check_writable, complain, keep_apart, working
 from analyzer.errors import AnalyzerError, OptionError, did_you_mean
 
 if TYPE_CHECKING:
@@ -141,6 +142,8 @@ def command(script: str, arguments: tuple[str, ...], **options: Any) -> int:
         raise _no_such_option(script)
     check_writable("-o", options["output"])
     keep_apart(script, options)
+    for said in () if options["quiet"] else misplaced(script, arguments, options):
+        complain("warning", said)
     name = f"-m {script}" if options["module"] else script
     error: BaseException | None = None
     with working(script, options["quiet"]) as tell:

@@ -130,6 +130,7 @@ def _sizes(function: Any) -> Any:
     default=True,
     help="Prefixes are not cached: a state takes one block.",
 )
+@click.option("--revision", metavar="NAME", help="Of hf:ORG/NAME: a branch, a tag or a commit.")
 @_sizes
 @unprotected_option
 @output_option
@@ -149,6 +150,10 @@ def command(config: str, arguments: tuple[str, ...], **options: Any) -> int:
     Exit code 0: a request of that length has room; 1: none has; 2: bad usage or input.
     """
     check_writable("-o", options["output"])
+    if options["revision"] is not None:
+        if not config.startswith("hf:"):
+            raise OptionError("--revision is of hf:ORG/NAME", "leave it out for a file")
+        config = f"{config}@{options['revision']}"
     context = click.get_current_context()
     if options["engine"] in _OPTIONS:
         memory = _engine(config, [*_own_arguments(context, options), *arguments], options)

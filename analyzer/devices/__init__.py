@@ -1,6 +1,6 @@
 """Device profiles: what is known of each GPU, and where it comes from."""
 
-from analyzer.devices.loader import capacity_of, from_dict, load, names, resolve, stands_in
+from analyzer.devices.loader import capacity_of, from_dict, load, named, names, resolve, stands_in
 from analyzer.devices.profile import DeviceProfile
 from analyzer.devices.sizes import check_bare, is_size, parse_size
 
@@ -11,6 +11,7 @@ __all__ = [
     "from_dict",
     "is_size",
     "load",
+    "named",
     "names",
     "parse_size",
     "resolve",

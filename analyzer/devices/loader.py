@@ -5,7 +5,8 @@
    ("a100-80gb:2g.20gb", `mig.py`) or the path of a JSON file.
 2. `resolve` also takes a size ("24GiB" or bytes): the h200 profile's behaviour with that capacity; "24GB" is
    what is written on a card (`sizes.as_on_the_box`). Without anything it takes this machine's GPU if NVML
-   names a known one (`nvml.py`), else h200. Its note says what was taken and why.
+   names a known one (`nvml.py`), else h200. Its note says what was taken and why, also of a name that cards
+   of two sizes share ("a100").
 3. Every file is checked field by field, so that a hand-written or calibrated profile with a mistake is
    refused with the name of the field. `schema.json` states the same rules for editors; a test compares the
    two.
@@ -14,6 +15,7 @@
 from __future__ import annotations
 
 import dataclasses
+import difflib
 import os
 import re
 from collections.abc import Callable, Mapping
@@ -41,6 +43,12 @@ _OTHER_NAMES = {
     "rtxa5000": "a5000", "rtxa4000": "a4000",
 }  # fmt: skip
 _MAKERS = re.compile("^(nvidia|geforce|tesla|quadro)+")
+_AMD = re.compile(r"amd|instinct|radeon|mi\d|rx\d")
+# What follows the name that cards of two sizes share, as `_plain` has it.
+_MEMORY = re.compile(r"\d+gb")
+# How many names an unknown one is answered with, and how like it they are at least (`difflib`'s ratio).
+_NEAREST = 5
+_LIKENESS = 0.4
 # What a figure may rest on: this GPU, a public document, its figures given to a library, what others
 # measured, another GPU.
 KINDS = ("measured", "specified", "recorded", "published", "assumed")
@@ -66,10 +74,41 @@ def load(name_or_path: str | Path) -> DeviceProfile:
             raise OptionError(f"{text!r} is no single device", several)
         raise OptionError(
             f"unknown device {text!r}",
-            f"{did_you_mean(_MAKERS.sub('', _plain(gpu)), (*names(), *_OTHER_NAMES))}known devices:"
-            f' {", ".join(names())}; or a size such as "24GiB", or a profile\'s path',
+            f'{_nearest_of(gpu)}all: analyze devices; or give a size such as "24GiB", or a profile\'s path',
         )
     return slice_of(_known(profile_name), part) if sliced else _known(profile_name)
+
+
+def _nearest_of(text: str) -> str:
+    """Return the beginning of a hint: the likeliest name, and what else is near it; "" if nothing is."""
+    plain = _MAKERS.sub("", _plain(text))
+    if _AMD.match(plain):
+        return "AMD's GPUs are not modelled; "
+    by_name = {_plain(name): name for name in names()} | _OTHER_NAMES
+    close = difflib.get_close_matches(plain, by_name, n=3 * _NEAREST, cutoff=_LIKENESS)
+    near = list(dict.fromkeys(by_name[name] for name in close))[:_NEAREST]
+    if not near:
+        return ""
+    guess = did_you_mean(plain, by_name)
+    others = ", ".join(near[1:] if guess else near)
+    return (f"did you mean {near[0]!r}? " if guess else "") + (f"near it: {others}; " if others else "")
+
+
+def named(name_or_path: str | Path) -> tuple[DeviceProfile, str]:
+    """Load a profile as `load` does; return it and a note on a name that several cards share, else ""."""
+    profile = load(name_or_path)
+    return profile, _chosen(str(name_or_path), profile)
+
+
+def _chosen(text: str, profile: DeviceProfile) -> str:
+    """Return which GPU was taken where a name is that of several; "" where it is one's."""
+    stem = _MAKERS.sub("", _plain(text))
+    several = [name for name in names() if _plain(name).startswith(stem) and name != stem]
+    of_memory = [name for name in several if _MEMORY.fullmatch(_plain(name).removeprefix(stem))]
+    if stem not in _OTHER_NAMES or len(of_memory) < 2 or profile.name not in of_memory:
+        return ""
+    others = " and ".join(name for name in of_memory if name != profile.name)
+    return f"{profile.name} is taken for {text!r}; there is {others}, too"
 
 
 def _several(text: str) -> str:
@@ -88,9 +127,9 @@ def _several(text: str) -> str:
 
 
 def resolve(device: str | int | Path | None = None) -> tuple[DeviceProfile, str]:
-    """Return a profile and a note on why this one ("" where the caller named it). A size stands for the H200
-    with that capacity; without anything this machine's GPU is taken if its profile is known, else the h200.
-    Raises OptionError.
+    """Return a profile and a note on why this one ("" where the caller named one GPU). A size stands for the
+    H200 with that capacity; without anything this machine's GPU is taken if its profile is known, else the
+    h200. Raises OptionError.
     """
     if device is None:
         return _this_machine()
@@ -100,7 +139,7 @@ def resolve(device: str | int | Path | None = None) -> tuple[DeviceProfile, str]
         return _profile_of_size(f"{device} bytes", device)
     if isinstance(device, str) and is_size(device) and _profile_named_by(device) is None:
         return _profile_of_size(device.strip(), parse_size(device))
-    return load(device), ""
+    return named(device)
 
 
 def capacity_of(device: str | int | Path) -> int:

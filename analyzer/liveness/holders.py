@@ -84,7 +84,8 @@ def _owner(storage: Storage) -> Kind | None:
 
 
 def _last_run(graph: Graph) -> int:
-    """Return the place of the last operator that ran: in an unfinished program the one whose request failed."""
+    """Return the place of the last operator that ran: in an unfinished program the one whose request
+    failed."""
     return max((place for place, moment in enumerate(graph.program) if isinstance(moment, Run)), default=-1)
 
 

@@ -152,7 +152,7 @@ def _quiet() -> Iterator[None]:
 
 def recipe_of(name: str, options: Options) -> Recipe:
     """Return the recipe for a configuration and the options. Raises AnalyzerError."""
-    config = opened(name)
+    config = opened(name, options.revision)
     stored_weights = stored(config)
     if wrong_options := options.non_config():
         flag = f"--{next(iter(wrong_options)).replace('_', '-')}".replace("--inputs", "--input")

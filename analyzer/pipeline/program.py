@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from analyzer.analysis import Analysis
 from analyzer.devices import DeviceProfile, resolve
-from analyzer.errors import AnalyzerError, OptionError, TargetError, did_you_mean
+from analyzer.errors import AnalyzerError, OptionError, TargetError, file_like
 from analyzer.graph import Category, Graph
 from analyzer.options import Options
 from analyzer.pipeline.assemble import Captured, assemble
@@ -222,10 +222,9 @@ def place_of(script: str | os.PathLike[str]) -> tuple[str, Path | str]:
     if path.is_dir():
         raise TargetError(f"{path} is a folder", "give a Python file in it")
     if not path.exists():
-        files = [entry.name for entry in path.parent.iterdir()] if path.parent.is_dir() else []
-        hint = did_you_mean(path.name, files).strip()
         raise TargetError(
-            f"{path}: no such file", hint or "give a Python file: analyze run train.py --its-options"
+            f"{path}: no such file",
+            file_like(path).strip() or "give a Python file: analyze run train.py --its-options",
         )
     return name, path
 

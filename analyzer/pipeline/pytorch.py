@@ -107,7 +107,7 @@ def captured_program(
         return _captured_program(program, name, options, runtime, progress, record_guards)
     with apart() as box:
         captured = _captured_program(program, name, options, runtime, progress, record_guards)
-        return replace(captured, notes=(*captured.notes, *box.notes(always=False)))
+        return replace(captured, notes=(*captured.notes, *box.notes(whole=False)))
 
 
 def _captured_program(

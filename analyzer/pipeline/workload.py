@@ -300,7 +300,7 @@ def _check_no_config(target: Target | object, options: Options) -> None:
     if given:
         name = target.name if isinstance(target, Target) else type(target).__name__
         flag = f"--{given[0].replace('_', '-')}" + (" generate" if given[0] == "mode" else "")
-        raise OptionError(f"{flag} is for a configuration, and {name} is none", f"leave {flag} out")
+        raise OptionError(f"{flag} needs a config.json, and {name} is none", f"leave {flag} out")
 
 
 def _check_parallel(target: Target | object, options: Options) -> None:

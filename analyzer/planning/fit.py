@@ -137,7 +137,9 @@ def over_lengths(
 ) -> Lengths:
     """Return the largest batch of every length by device. Raises AnalyzerError if the first fails."""
     workload = Workload(target, replace(options, length=None), progress)
-    last = (opened(target).number("max_position_embeddings") if workload.config else None) or LAST
+    last = (
+        opened(target, options.revision).number("max_position_embeddings") if workload.config else None
+    ) or LAST
     found: dict[int, tuple[Fit | None, ...]] = {}
     notes: tuple[str, ...] = ()
     length = options.length or FIRST

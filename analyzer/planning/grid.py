@@ -33,7 +33,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from analyzer import devices, files
-from analyzer.errors import AnalyzerError, OptionError, did_you_mean
+from analyzer.errors import AnalyzerError, OptionError, did_you_mean, file_like
 from analyzer.options import Options
 from analyzer.planning.workers import on_cores, on_ray
 
@@ -69,7 +69,9 @@ def load(path: Path) -> tuple[Job, ...]:
     try:
         content = files.parse_yaml(files.read_text(path, _LARGEST_BYTES))
     except files.UnreadableError as error:
-        raise OptionError(f"{path} is no grid: {error}", "see: analyze grid --help") from error
+        raise OptionError(
+            f"{path} is no grid: {error}", f"{file_like(path)}see: analyze grid --help"
+        ) from error
     try:
         return jobs(content)
     except AnalyzerError as error:

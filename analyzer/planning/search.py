@@ -410,20 +410,12 @@ def fit_verdict(
 
 
 def assumptions(analysis: Analysis) -> tuple[str, ...]:
-    """Return sentences on profile figures that were not measured on this GPU, with their bytes."""
+    """Return a sentence on figures of a GPU that was not measured, with the bytes taken from one that was."""
     profile = analysis.profile
     if profile.measured:
         return ()
-    kinds: dict[str, list[str]] = {"assumed": [], "published": [], "recorded": [], "specified": []}
-    for figure, source in sorted(profile.sources.items()):
-        kind = source.split()[0].strip(":,;")
-        if kind in kinds:
-            kinds[kind].append(figure.removesuffix("_bytes").replace("_", " "))
-    parts = [f"{kind}: {', '.join(figures)}" for kind, figures in kinds.items() if figures]
-    taken = "; ".join(
+    taken = ", ".join(
         f"{name} {nbytes / 2**20:,.1f} MiB" for name, nbytes in analysis.estimate.certainty.assumed.items()
     )
-    return (
-        f"nobody has measured {profile.name}: {'; '.join(parts)}",
-        f"taken to be as on a GPU that was measured: {taken}",
-    )
+    as_elsewhere = f", so these are as on a GPU that was: {taken}" if taken else ""
+    return (f"nobody has measured {profile.name}{as_elsewhere} (analyze devices {profile.name})",)

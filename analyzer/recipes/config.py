@@ -1,12 +1,12 @@
-"""Where a model's configuration is: a `config.json`, its folder, or `hf:ORG/NAME` in transformers' own cache.
+"""Where a model's configuration is: a `config.json`, its folder, or `hf:ORG/NAME` of the Hugging Face hub
+(`hub.py`).
 
-A configuration is data: it is read, never executed, and nothing is fetched. What stands in it besides shapes
+A configuration is data: it is read, never executed. What stands in it besides shapes
 (code of its own, `auto_map`) is refused, because using it would run it.
 """
 
 from __future__ import annotations
 
-import importlib.util
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -14,9 +14,10 @@ from pathlib import Path
 from typing import Any
 
 from analyzer import files
-from analyzer.errors import MissingDependencyError, TargetError
+from analyzer.errors import OptionError, TargetError, file_like, hub_name
+from analyzer.recipes.hub import config_file
 
-CACHED = "hf:"
+HUB = "hf:"
 _DTYPES = ("float32", "bfloat16", "float16")
 _LARGEST_BYTES = 16 * 2**20
 # Counts and sizes, which are not negative; and those that no model is without.
@@ -80,13 +81,23 @@ class ModelConfig:
         return value
 
 
-def opened(text: str) -> ModelConfig:
-    """Open the configuration `text` names. Raises TargetError, MissingDependencyError."""
-    path = _cached(text.removeprefix(CACHED)) if text.startswith(CACHED) else Path(text)
+def opened(text: str, revision: str | None = None) -> ModelConfig:
+    """Open the configuration `text` names. revision: of `hf:ORG/NAME`, which may also be written
+    `hf:ORG/NAME@REVISION`. Raises TargetError, OptionError, MissingDependencyError."""
+    if text.startswith(HUB):
+        name, _, at = text.removeprefix(HUB).partition("@")
+        path = config_file(name, revision or at or None)
+    elif revision is not None:
+        raise OptionError("--revision is of hf:ORG/NAME", "leave it out for a file")
+    else:
+        path = Path(text)
     if path.is_dir():
         path = path / "config.json"
     if not path.exists():
-        raise TargetError(f"{path}: no such file", "give config.json, its folder, or hf:ORG/NAME")
+        raise TargetError(
+            f"{path}: no such file",
+            f"{hub_name(text)}{file_like(path)}give config.json, its folder, or hf:ORG/NAME",
+        )
     try:
         document = files.read_json(path, _LARGEST_BYTES)
     except files.UnreadableError as error:
@@ -118,25 +129,3 @@ def _check_counts(path: Path, part: Mapping[str, Any]) -> None:
                 f"{path}: {name} is {value:,}: more than {MOST_BUILT:,} are not built",
                 "correct it, or give a smaller one",
             )
-
-
-def _cached(name: str) -> Path:
-    """Return the file in transformers' cache on this machine. Nothing is fetched."""
-    if importlib.util.find_spec("huggingface_hub") is None:
-        raise MissingDependencyError(
-            f"{CACHED}{name} is looked up in transformers' cache, and transformers is not installed",
-            "pip install transformers, or give the model's config.json",
-        )
-    from huggingface_hub import try_to_load_from_cache
-    from huggingface_hub.errors import HFValidationError
-
-    try:
-        file = try_to_load_from_cache(name, "config.json")
-    except HFValidationError as error:
-        raise TargetError(f"{CACHED}{name} is no model's name", "write hf:ORG/NAME") from error
-    if not isinstance(file, str):
-        raise TargetError(
-            f"{CACHED}{name} is not in transformers' cache on this machine, and nothing is fetched",
-            f"hf download {name} config.json fetches the configuration alone; or give a config.json",
-        )
-    return Path(file)

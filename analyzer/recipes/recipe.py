@@ -291,8 +291,7 @@ def require_packages(recipe: Recipe) -> None:
     missing = [name for name in recipe.packages if importlib.util.find_spec(name) is None]
     if missing:
         raise MissingDependencyError(
-            f"{recipe.config.name} is built by your own transformers, and not installed here:"
-            f" {', '.join(missing)}",
+            f"{recipe.config.name} needs packages that are not installed: {', '.join(missing)}",
             f"pip install {' '.join(name.replace('_', '-') for name in missing)}",
         )
 

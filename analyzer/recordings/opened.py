@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import BinaryIO
 
-from analyzer.errors import InputError
+from analyzer.errors import InputError, file_like
 from analyzer.files import irregular
 from analyzer.recordings.messages import understood
 from analyzer.results.recording import Message, Recording
@@ -31,7 +31,7 @@ def is_snapshot(path: Path) -> bool:
         with path.open("rb") as file:
             return file.read(1) == b"\x80" or path.suffix in (".pickle", ".pkl")
     except OSError as error:
-        raise InputError(f"{path} cannot be read: {error.strerror}", _HINT) from None
+        raise InputError(f"{path} cannot be read: {error.strerror}", f"{file_like(path)}{_HINT}") from None
 
 
 def explained(path: Path, tell: Callable[[str], None] = lambda _: None) -> Recording | Message:

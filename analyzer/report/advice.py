@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from analyzer.results.estimate import Estimate
 
 _NAME_WIDTH = 40
-_JUDGED = {"fits": "yes", "may not fit": "maybe", "does not fit": "no"}
+JUDGED = {"fits": "yes", "may not fit": "maybe", "does not fit": "no"}
 
 
 def render(advice: Advice, view: View = PLAIN) -> str:
@@ -122,7 +122,7 @@ def _table(ways: list[Way], view: View) -> list[str]:
         below.append(others)
         times = [speed.step(estimate), speed.rate(estimate), speed.step_range(estimate)] if timed else []
         used = estimate.device_used if way.verdict == "fits" else estimate.needed.device_used
-        rows.append([first, mib(used), _JUDGED[way.verdict], *times])
+        rows.append([first, mib(used), JUDGED[way.verdict], *times])
     titles, *lines = table(columns, rows, view.width)
     body = [part for line, more in zip(lines, below, strict=True) for part in (line, *more)]
     return [titles, *body]

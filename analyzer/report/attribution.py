@@ -98,7 +98,7 @@ def unread(estimate: Estimate) -> str:
     else:
         name = tail(" ".join(filter(None, (name_and_origin(row)[0], clean(row.source)))), _LONGEST_NAME)
         why = f"{name}, which a variable holds {detail}".rstrip()
-    return f"{size(nbytes)} of it nothing will read again: {why}"
+    return f"{size(nbytes)} is never used again: {why}"
 
 
 def held_by(row: TensorRow) -> tuple[str, str]:

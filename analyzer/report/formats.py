@@ -46,7 +46,7 @@ FORMATS: dict[str, dict[str, str]] = {
         "text": "analyzer.report.plan:curve_text",
         "json": "analyzer.report.plan:curve_json",
         "csv": "analyzer.report.plan:curve_csv",
-        "svg": "analyzer.report.plan:curve_svg",
+        "svg": "analyzer.report.curve_svg:render",
         "html": "analyzer.report.pages:curve",
     },
     "fits": {
@@ -67,7 +67,11 @@ FORMATS: dict[str, dict[str, str]] = {
         "csv": "analyzer.report.strategies:render_csv",
         "html": "analyzer.report.pages:strategies",
     },
-    "advice": {"text": "analyzer.report.advice:render", "json": "analyzer.report.advice:render_json"},
+    "advice": {
+        "text": "analyzer.report.advice:render",
+        "json": "analyzer.report.advice:render_json",
+        "html": "analyzer.report.pages:advice",
+    },
     "serving": {
         "text": "analyzer.report.serving:text",
         "json": "analyzer.report.serving:arithmetic_json",

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from analyzer import __version__, files
-from analyzer.errors import InputError
+from analyzer.errors import InputError, file_like
 from analyzer.liveness.naive import Naive
 from analyzer.report.checked import problem
 from analyzer.report.formats import PLAIN, View
@@ -139,7 +139,8 @@ def read(path: Path) -> Estimate:
         return loads(files.read_text(path))
     except files.UnreadableError as error:
         raise InputError(
-            f"{path} cannot be read: {error}", "write it with: analyze TARGET --format json -o FILE"
+            f"{path} cannot be read: {error}",
+            f"{file_like(path)}write it with: analyze TARGET --format json -o FILE",
         ) from error
     except InputError as error:
         raise InputError(f"{path}: {error.message}", error.hint) from error

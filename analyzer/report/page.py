@@ -6,6 +6,8 @@
 3. Names are data. In markup they pass through `words.clean` and are escaped; scripts get them in one JSON
    block, in which no tag can end or begin, and put them on the page as text alone.
 4. What matters most (verdict, figures, tables, notes) is markup, there without scripts and in print.
+5. It ends with the tool's version, the day it was written (SOURCE_DATE_EPOCH's where that is set) and, where
+   the command line wrote it, the command.
 """
 
 from __future__ import annotations
@@ -13,13 +15,18 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+import os
 import re
+import time
 from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime
 from functools import lru_cache
 from html import escape
 from importlib import resources
 from typing import Any
 
+from analyzer import __version__
+from analyzer.report import origin
 from analyzer.report.words import clean
 
 # Scripts by what a page shows; libraries first.
@@ -56,14 +63,24 @@ def render(title: str, body: str, data: Any = None, scripts: Sequence[str] = NON
             f'<meta http-equiv="Content-Security-Policy" content="{policy}">',
             f"<title>{text(title)}</title>",
             f"<style>{style}</style>",
+            '<a class="skip" href="#content">Skip to the content</a>',
             f'<header><h1>{_breaking(text(title))}</h1><button id="theme" type="button">light /'
             " dark</button></header>",
-            body,
+            f'<main id="content" tabindex="-1">\n{body}\n</main>',
+            _footer(),
             f'<script type="application/json" id="data">{block(data)}</script>',
             *(f"<script>{source}</script>" for source in sources),
             "</html>\n",
         ]
     )
+
+
+def _footer() -> str:
+    """Return what wrote the page, when and by which command."""
+    seconds = float(os.environ.get("SOURCE_DATE_EPOCH") or time.time())
+    day = datetime.fromtimestamp(seconds, UTC if "SOURCE_DATE_EPOCH" in os.environ else None).date()
+    command = f" · {name(origin.command)}" if origin.command else ""
+    return f'<footer class="dim">analyzer {__version__} · {day.isoformat()}{command}</footer>'
 
 
 def block(data: Any) -> str:
@@ -80,6 +97,11 @@ def text(untrusted: object) -> str:
     """Return untrusted text escaped and shortened for HTML."""
     shown = clean(untrusted)
     return escape(shown if len(shown) <= _LONGEST else shown[: _LONGEST - 1] + "…")
+
+
+def lines(untrusted: str) -> str:
+    """Return a text of several lines for HTML, each cleaned and escaped."""
+    return "\n".join(escape(clean(line)) for line in untrusted.splitlines())
 
 
 def name(untrusted: object) -> str:
@@ -131,18 +153,21 @@ def table(
     def attributes(place: int) -> str:
         return f' data-head="{words[place]}"' if place and words[place] else ""
 
-    def row(cells: Sequence[str], tag: str) -> str:
+    def row(cells: Sequence[str]) -> str:
         written = (
-            f"<{tag}{' class=number' if place in right else ''}"
-            f"{attributes(place) if tag == 'td' else ''}>{cell}</{tag}>"
+            f"<td{' class=number' if place in right else ''}{attributes(place)}>{cell}</td>"
             for place, cell in enumerate(cells)
         )
         return f"<tr>{''.join(written)}</tr>"
 
-    head = row(words, "th") if any(heads) else ""
+    titles = (
+        f'<th scope="col"{" class=number" if place in right else ""}>{word}</th>' if word else "<td></td>"
+        for place, word in enumerate(words)
+    )
+    head = f"<tr>{''.join(titles)}</tr>" if any(heads) else ""
     return (
         f'<div class="wide"><table class="plain {kind}">{head}\n'
-        + "\n".join(row(cells, "td") for cells in rows)
+        + "\n".join(row(cells) for cells in rows)
         + "\n</table></div>"
     )
 

@@ -11,14 +11,16 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from analyzer.report import advice as advices
 from analyzer.report import difference as differences
-from analyzer.report import html, overlay, page, plan, speed
+from analyzer.report import html, overlay, page, plan, sentences, speed
 from analyzer.report import strategies as plans
 from analyzer.report import verification as verifications
 from analyzer.report.formats import PLAIN, View
 from analyzer.report.words import clean, mib, percent, size
 
 if TYPE_CHECKING:
+    from analyzer.results.advice import Advice, Way
     from analyzer.results.curve import Curve
     from analyzer.results.difference import Change, Difference
     from analyzer.results.estimate import Estimate
@@ -123,6 +125,7 @@ def strategies(ways: Sequence[Strategy], _: View = PLAIN) -> str:
     timed = any(shown.step_seconds is not None for _, shown in runs)
     pressed = plans.under_pressure(ways)
     before = base.needed.device_used
+    unlimited = base.device_assumed and base.budget_bytes is None  # no limit was given: nothing to fit
     rows = [_strategy(strategy, shown, before, most, timed, pressed) for strategy, shown in runs]
     times = ("step", "between", "samples/s") if timed else ()
     heads = (
@@ -141,6 +144,10 @@ def strategies(ways: Sequence[Strategy], _: View = PLAIN) -> str:
     numbers = (*range(2, 6 + pressed + len(times)), len(heads) - 1)
     failed = [f"{strategy.name}: {strategy.error}" for strategy in ways if strategy.estimate is None]
     body = [
+        *(page.verdict(holds, sentence) for holds, sentence in sentences.verdicts(base, None)),
+        page.paragraph(
+            "" if base.verdict() == "fits" or unlimited else plans.advice(plans.cheapest(ways), base, 1000)
+        ),
         page.table(heads, rows, numbers, "cards"),
         page.paragraph("dark: allocated at the peak; light: device memory", "dim"),
         *((page.heading("What does not run"), page.items(failed)) if failed else ()),
@@ -153,7 +160,7 @@ def _strategy(
 ) -> tuple[str, ...]:
     extra = f"+{100 * strategy.extra_compute:.0f} %" if strategy.extra_compute >= 0.005 else "-"
     return (
-        page.text(strategy.name),
+        page.text(strategy.name) + (f"<br>{page.name(strategy.typed)}" if strategy.typed else ""),
         page.bar(estimate.device_used, most, 0, estimate.peak_allocated),
         size(estimate.peak_allocated),
         size(estimate.device_used),
@@ -164,6 +171,49 @@ def _strategy(
         page.text(plans.COSTS[strategy.cost]),
         plans.judged(estimate),
         "-" if strategy.largest is None else f"{strategy.largest:,}",
+    )
+
+
+def advice(found: Advice, _: View = PLAIN) -> str:
+    """Return the page of advice: the answer, what to type, every way by time, the patch, notes."""
+    base, best = found.base.estimate, found.best
+    assert base is not None
+    ways = [way for way in (*found.ways, *found.others) if way.estimate is not None]
+    most = max(way.estimate.needed.device_used for way in ways if way.estimate is not None)
+    rows = [_way(way, way.estimate, most) for way in ways if way.estimate is not None]
+    failed = [f"{way.name} does not run: {way.error}" for way in found.others if way.estimate is None]
+    heads = ("way", "", "device", "fits", "step", "between", "samples/s")
+    first, *more = advices.verdict(found)
+    typed = "" if best is None or not best.typed else best.typed
+    body = [
+        page.verdict(best is not None and best.verdict == "fits" and found.reached is not False, first),
+        *map(page.paragraph, more),
+        *((page.heading("What to type"), f"<p>{page.name(f'add {typed}')}</p>") if typed else ()),
+        page.heading("Every way that was analysed"),
+        page.table(heads, rows, (2, 4, 5, 6), "cards"),
+        page.paragraph("dark: allocated at the peak; light: device memory", "dim"),
+        *((page.heading("What does not run"), page.items(failed)) if failed else ()),
+        *(
+            (page.heading("As a patch of the file"), f"<pre>{page.lines(found.patch)}</pre>")
+            if found.patch
+            else ()
+        ),
+        page.heading("Notes") if advices.notes(found) else "",
+        page.items(advices.notes(found)),
+    ]
+    return page.render(f"{plan.about(base)} · advice", "\n".join(filter(None, body)))
+
+
+def _way(way: Way, estimate: Estimate, most: int) -> tuple[str, ...]:
+    used = estimate.device_used if way.verdict == "fits" else estimate.needed.device_used
+    return (
+        page.text(way.name) + (f"<br>{page.name(way.typed)}" if way.typed else ""),
+        page.bar(used, most, 0, estimate.peak_allocated),
+        size(used),
+        advices.JUDGED[way.verdict],
+        speed.step(estimate),
+        speed.step_range(estimate),
+        speed.rate(estimate),
     )
 
 

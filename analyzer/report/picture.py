@@ -1,8 +1,8 @@
 """Pictures drawn by matplotlib, which the extra `analyzer[plot]` brings; the same data gives the same bytes.
 
 The bars of an estimate are those of document 001: after each named event what is in use, stacked by category,
-with what is reserved then and the peak since the iteration began. Of a program with more events than fit, the
-iteration of the peak.
+with what is reserved then and the peak since the iteration began; and one of the peak itself. Of a program
+with more events than fit, the iteration of the peak.
 """
 
 from __future__ import annotations
@@ -34,6 +34,8 @@ _COLORS = {
 }
 _OTHER = "#222222"
 _MOST = 60
+# How far the bar of the peak stands from the last event's, in bars.
+_APART = 0.5
 
 
 @contextmanager
@@ -73,12 +75,18 @@ def _bars(estimate: Estimate, _: View = PLAIN, *, form: str) -> bytes:
         figure, axes = pyplot.subplots(
             figsize=(max(6.0, min(0.32 * len(marks) + 2.5, 16.0)), 4.2), layout="constrained"
         )
+        at_peak = [(name, nbytes) for name, nbytes in estimate.breakdown.items() if nbytes]
         used = {name for mark in marks for name, nbytes in mark.by_category.items() if nbytes}
+        used |= {name for name, _ in at_peak}
         names = [name for name in _COLORS if name in used] + sorted(used - _COLORS.keys())
-        places, below = range(len(marks)), [0.0] * len(marks)
+        # The peak is mostly within a phase, not after one: a bar of its own, apart from the others.
+        places, below = range(len(marks)), [0.0] * (len(marks) + 1)
+        peak = len(marks) + _APART
         for name in names:
             values = [mark.by_category.get(name, 0) / MIB for mark in marks]
-            axes.bar(places, values, 0.8, below, label=label(name, 30), color=_COLORS.get(name, _OTHER))
+            values.append(estimate.breakdown.get(name, 0) / MIB)
+            color = _COLORS.get(name, _OTHER)
+            axes.bar([*places, peak], values, 0.8, below, label=label(name, 30), color=color)
             below = [low + value for low, value in zip(below, values, strict=True)]
         axes.plot(places, [mark.peak / MIB for mark in marks], "k_", markersize=10, label="peak so far")
         axes.step(
@@ -89,8 +97,9 @@ def _bars(estimate: Estimate, _: View = PLAIN, *, form: str) -> bytes:
             linewidth=1,
             label="reserved",
         )
-        axes.set_xticks(places, [label(mark.event, 24) for mark in marks], rotation=45, ha="right")
-        axes.set_ylabel("MiB after the event")
+        events = [label(mark.event, 24) for mark in marks]
+        axes.set_xticks([*places, peak], [*events, "at the peak"], rotation=45, ha="right")
+        axes.set_ylabel("MiB in use after the event, and at the peak")
         axes.set_title(label(" · ".join(sentences.subject(estimate)), 110), fontsize=9)
         for side in ("top", "right"):
             axes.spines[side].set_visible(False)

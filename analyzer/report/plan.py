@@ -8,7 +8,6 @@ from __future__ import annotations
 import dataclasses
 import json
 from collections.abc import Sequence
-from html import escape
 from typing import TYPE_CHECKING, Any
 
 from analyzer.report import speed
@@ -31,21 +30,16 @@ WORDS = {
     "device_used": "device",
     "naive": "naive sum",
 }
-_COLORS = {
-    "peak_allocated": "#2a7ab9",
-    "peak_reserved": "#d9822b",
-    "device_used": "#3d9140",
-    "naive": "#888888",
-}
+# Ticks of the picture's axis.
+_TICKS = 4
 # What a verdict means on a device nobody has measured.
 _ASSUMING = {
-    "fits": "fits, even if what nobody has measured of {} is at its worst",
-    "may not fit": "may not fit: that depends on what nobody has measured of {}",
-    "does not fit": "does not fit, even if what nobody has measured of {} is at its best",
+    "fits": "fits, even with worst-case assumptions about {}",
+    "may not fit": "may not fit: that depends on figures of {} that were not measured",
+    "does not fit": "does not fit, even with best-case assumptions about {}",
 }
 _MOST_ROWS = 24
 _MOST_REASONS = 8
-_TICKS = 4
 
 
 def curve_text(curve: Curve, view: View = PLAIN) -> str:
@@ -199,48 +193,6 @@ def curve_csv(curve: Curve, _: View = PLAIN) -> str:
     return csv_text(("batch", *LINES), rows)
 
 
-def curve_svg(curve: Curve, _: View = PLAIN) -> str:
-    """Return an SVG of allocated, reserved, device and naive bytes over the batch."""
-    width, height, left, bottom = 900, 420, 70, 50
-    right, top = width - 20, 20
-    batches = [row.batch for row in curve.rows]
-    most = max(max(getattr(row, name) for row in curve.rows) for name in LINES) or 1
-    span = max(batches[-1] - batches[0], 1)
-
-    def x(batch: float) -> float:
-        return left + (right - left) * (batch - batches[0]) / span
-
-    def y(nbytes: float) -> float:
-        return height - bottom - (height - bottom - top) * nbytes / most
-
-    parts = [
-        f"<svg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 {width} {height}' font-family='sans-serif'"
-        " font-size='12'>",
-        f"<title>{escape(about(curve.estimate))}</title>",
-    ]
-    for part in range(_TICKS + 1):
-        level = most * part // _TICKS
-        parts.append(
-            f"<line x1='{left}' x2='{right}' y1='{y(level):.1f}' y2='{y(level):.1f}' stroke='#ddd'/>"
-            f"<text x='{left - 6}' y='{y(level) + 4:.1f}' text-anchor='end'>{size(level)}</text>"
-        )
-        batch = batches[0] + span * part // _TICKS
-        parts.append(
-            f"<text x='{x(batch):.1f}' y='{height - bottom + 18}' text-anchor='middle'>{batch}</text>"
-        )
-    parts.append(f"<text x='{(left + right) // 2}' y='{height - 10}' text-anchor='middle'>batch</text>")
-    for place, name in enumerate(LINES):
-        points = " ".join(f"{x(row.batch):.1f},{y(getattr(row, name)):.1f}" for row in curve.rows)
-        dashes = " stroke-dasharray='5 4'" if name == "naive" else ""
-        parts.append(
-            f"<polyline points='{points}' fill='none' stroke='{_COLORS[name]}' stroke-width='2'{dashes}/>"
-        )
-        parts.append(
-            f"<text x='{left + 10 + 110 * place}' y='{top + 4}' fill='{_COLORS[name]}'>{WORDS[name]}</text>"
-        )
-    return "\n".join([*parts, "</svg>\n"])
-
-
 def fits_text(fits: Sequence[Fit], view: View = PLAIN) -> str:
     """Return the verdict, what fails beyond it and why; for several devices a table first."""
     lines: list[str] = []
@@ -304,14 +256,19 @@ def fit_lines(fit: Fit, verbose: bool = False) -> list[str]:
     else:
         lines.append(f"it runs; no {what} above that was tried")
     if fit.gaps:
-        lines.append(f"memory in pieces: {', '.join(map(str, fit.gaps))} would not run")
+        lines.append(f"fragmentation: {_counted(fit.gaps)} below it would not run")
     # Those right above the answer, up to the one that fails, have a note that says why they are not it.
     if islands := [size for size in fit.also if size >= fit.fails]:
-        lines.append(
-            f"memory in pieces: {', '.join(map(str, islands))} would run too, batches in between not"
-        )
+        lines.append(f"fragmentation: {_counted(islands)} above it would run too, those in between not")
     lines += [f"- {clean(note)}" for note in folded(fit.notes, verbose)]
     return lines
+
+
+def _counted(batches: Sequence[int]) -> str:
+    """Return one batch by its number, several by how many they are and the ends of their range."""
+    if len(batches) == 1:
+        return f"batch {batches[0]:,}"
+    return f"{len(batches):,} batches between {batches[0]:,} and {batches[-1]:,}"
 
 
 def _failure(size_named: str, failed: OutOfMemory) -> list[str]:

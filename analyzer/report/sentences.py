@@ -90,7 +90,7 @@ def _other_sentences(estimate: Estimate) -> list[str]:
     if estimate.doubt:
         lines.append(f"it may run nevertheless: {clean(estimate.doubt)}")
     if estimate.out_of_memory is not None and not estimate.stopped:
-        lines.append(f"first without memory: {_ended(estimate.out_of_memory)}")
+        lines.append(f"first failed allocation: {_ended(estimate.out_of_memory)}")
     return lines
 
 

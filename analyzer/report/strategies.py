@@ -100,6 +100,16 @@ def judged(estimate: Estimate) -> str:
     return {"fits": "yes", "may not fit": "maybe", "does not fit": "no"}[estimate.verdict()]
 
 
+def cheapest(strategies: Sequence[Strategy]) -> Strategy | None:
+    """Return the change that fits and costs least (`COSTS`, then operations, then memory), or None."""
+    fitting = [
+        (strategy.cost, strategy.extra_compute, strategy.estimate.device_used, place)
+        for place, strategy in enumerate(strategies)
+        if place and strategy.estimate is not None and strategy.estimate.verdict() == "fits"
+    ]
+    return strategies[min(fitting)[-1]] if fitting else None
+
+
 def advice(strategy: Strategy | None, base: Estimate, width: int = PLAIN.width) -> str:
     """Return one sentence: the cheapest change that makes a job fit, or what else can be done."""
     return "\n".join(within([_advice(strategy, base)], width))

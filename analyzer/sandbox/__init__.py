@@ -147,9 +147,9 @@ class Sandbox:
         if self.outside is not None:
             self.outside.ask("environment", self.environment)
 
-    def notes(self, always: bool = True) -> tuple[str, ...]:
-        """Return notes on what the sandbox did. always: also where the program wrote nothing. Empty in a
-        process that has joined."""
+    def notes(self, whole: bool = True) -> tuple[str, ...]:
+        """Return notes on what the sandbox did. whole: of a whole program, where also a protection that holds
+        Python alone is named when nothing was written. Empty in a process that has joined."""
         if self.joined:
             return ()
         from analyzer.sandbox.scratch import hub_folders
@@ -161,17 +161,16 @@ class Sandbox:
         met = [line.partition(" ") for line in self._services.met()]
         hosts, trackers = ([name for what, _, name in met if what == kind] for kind in ("host", "tracker"))
         notes = []
-        if written or always:
-            files = (
-                f"{len(written)} file{'' if len(written) == 1 else 's'} ({_some(written)})"
-                if written
-                else "nothing"
+        if written:
+            files = f"{len(written)} file{'' if len(written) == 1 else 's'} ({_some(written)})"
+            then = (
+                f"kept in {self._keep}" if self._keep else "dropped at the end (--keep-outputs DIR keeps it)"
             )
-            then = f"kept in {self._keep}" if self._keep else "dropped at the end"
-            hint = " (--keep-outputs DIR keeps it)" if written and not self._keep else ""
             notes.append(
-                f"the program wrote {files} to an overlay, {then}{hint}; protection: {self.protected_by()}"
+                f"the program wrote {files} to an overlay, {then}; protection: {self.protected_by()}"
             )
+        elif whole and self.protection in ("python", "functions"):  # what wrote past it was not seen
+            notes.append(f"protection: {self.protected_by()}")
         if trackers:
             notes.append(
                 f"switched off, so that no run of this program appears among real ones: {_some(trackers)}"

@@ -92,12 +92,15 @@ def page(scored: list[Run], first: dict[str, Any] | None = None) -> str:
     if who := record.by_whom(found for *_, found in scored if "tool" in found):
         text += f"\nFollowed last: {who}.\n"
     why = json.loads(MISSES.read_text()) if MISSES.exists() else {}
-    told = [
-        f"- `{recorded.named(row)}`: {why.get(job['name'], found.get('error', 'not looked into yet'))}\n"
-        for job, row, found in scored
-        if verdict(row, found) != "exact"
-    ]
-    return text + ("\nWhat is not exact, and why:\n\n" + "".join(told) if told else "")
+    told: dict[str, list[str]] = {}
+    for job, row, found in scored:
+        if verdict(row, found) != "exact":
+            reason = why.get(job["name"], found.get("error", "not looked into yet"))
+            told.setdefault(reason.replace("|", "\\|"), []).append(f"`{recorded.named(row)}`")
+    reasons = pages.table(
+        ("not exact, because", "programs"), ([why, ", ".join(of)] for why, of in told.items())
+    )
+    return text + (f"\n{reasons}" if told else "")
 
 
 def parts(scored: list[Run]) -> Iterator[tuple[str, str]]:

@@ -165,7 +165,9 @@ def test_hostile_names_reach_neither_stream(run: Any, answers: Any) -> None:
     answers(CaptureError("\x1b[31mboom\u202e in \x07layer", "look\x1b[2J here\nand there"))
     failed = run("m.onnx")
     assert (
-        failed.err.endswith("analyze: error: boom in layer\n  hint: look here and there\n")
+        failed.err.endswith(
+            "analyze: error: boom in layer\n  hint: look here and there; see: analyze --help\n"
+        )
         and failed.code == 2
     )
     for stream in (ran.out, ran.err, failed.err):

@@ -89,7 +89,8 @@ def test_an_unknown_name(capsys: pytest.CaptureFixture[str]) -> None:
     assert ran.out == ""
     assert ran.err == (
         "analyze: error: there is no rule or operator called 'cublas_workspace'\n"
-        "  hint: did you mean 'cublas-workspace' or 'cublaslt-workspace'? analyze explain lists all rules\n"
+        "  hint: did you mean 'cublas-workspace' or 'cublaslt-workspace'? analyze explain lists all rules;"
+        " see: analyze explain --help\n"
     )
 
 

@@ -234,12 +234,12 @@ def test_what_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     config = written(tmp_path, tiny())
     with pytest.raises(OptionError, match="a limit of the allocator is not for a configuration"):
         analyzer.fit(config, limit="2GiB")
-    with pytest.raises(OptionError, match="lora is for a configuration"):
+    with pytest.raises(OptionError, match=r"lora needs a config\.json"):
         analyzer.analyze(MODELS / "gpt2.py", lora="r=4")
     for plan in (analyzer.fit, analyzer.advise, analyzer.what_if):
-        with pytest.raises(OptionError, match="lora is for a configuration"):
+        with pytest.raises(OptionError, match=r"lora needs a config\.json"):
             plan(MODELS / "linear.py", lora="r=4", device="2GiB")
-    with pytest.raises(OptionError, match="mode='generate' is for a configuration"):
+    with pytest.raises(OptionError, match=r"mode='generate' needs a config\.json"):
         analyzer.analyze(MODELS / "gpt2.py", mode="generate")
     found = importlib.util.find_spec
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None if name == "peft" else found(name))

@@ -148,7 +148,7 @@ def test_running_out_of_memory_is_a_result(
     assert main(["run", "--device", "4GiB", str(tmp_path / "train.py")]) == 1
     said = " ".join(capsys.readouterr().out.split())
     assert said.startswith("does not fit: needs 5.6 GiB of 4.0 GiB on 4GiB")
-    assert "first without memory: 4.0 GiB for " in said
+    assert "first failed allocation: 4.0 GiB for " in said
 
 
 def test_a_large_model_made_on_the_host_needs_no_memory_there(run: Any) -> None:

@@ -111,7 +111,7 @@ def test_errors_and_estimates_speak_of_keywords() -> None:
     ("text", "said"),
     [
         ("leave --runtime out", "leave runtime out"),
-        ("--mode generate is for a configuration", "mode='generate' is for a configuration"),
+        ("--mode generate needs a config.json", "mode='generate' needs a config.json"),
         ("give --batches 1,64,8 alone", "give batches=(1,64,8) alone"),
         ("such as --release torch=2.8", "such as release={'torch': '2.8'}"),
         ("add --grad-accumulation 4", "add grad_accumulation=4"),

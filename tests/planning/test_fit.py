@@ -132,15 +132,20 @@ def test_a_session_fits_as_its_analysis_says() -> None:
     assert found.at.fits() and not found.beyond.fits()
     limited = fit(target, device="3GiB", limit="256MiB")
     assert 0 < limited.batch < found.batch
-    assert "nobody has measured t4: assumed: context range" in " ".join(fit(target, device="t4").notes)
+    assert "nobody has measured t4, so these are as on a GPU that was: context and library code" in " ".join(
+        fit(target, device="t4").notes
+    )
 
 
 def test_what_nobody_measured_is_said_with_its_span() -> None:
     """A T4's context and library code are nobody's measurement: named with their bytes, and what they mean for the answer."""
     found = fit(Add(), megabytes, device="t4")
     said = " ".join(found.notes)
-    assert "nobody has measured t4: assumed: context range, driver, first kernel, modules" in said
-    assert "context and library code" in said
+    assert re.search(
+        r"nobody has measured t4, so these are as on a GPU that was: context and library code [\d,.]+ MiB",
+        said,
+    )
+    assert "first kernel" not in said and "(analyze devices t4)" in said
     span = re.search(r"between ([\d,]+) and ([\d,]+), as the context and library code", said)
     assert span is not None
     low, high = (int(word.replace(",", "")) for word in span.groups())

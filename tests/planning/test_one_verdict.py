@@ -43,7 +43,7 @@ def test_what_fit_says_the_default_command_says(
     assert lines[1].startswith("with room it would take ")
     code, lines = verdict(capsys, *target, "--batch", str(largest + 1), option, device)
     assert code == 1 and lines[0].startswith(("does not fit: needs ", "over budget: needs "))
-    assert lines[1].startswith("first without memory: ")
+    assert lines[1].startswith("first failed allocation: ")
 
 
 @pytest.mark.parametrize("device", DEVICES)

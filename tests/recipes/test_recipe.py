@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from analyzer.errors import AnalyzerError, OptionError, TargetError
+from analyzer.errors import OptionError, TargetError
 from analyzer.options import Options
 from analyzer.pipeline.config import recipe_of, script_of
 from analyzer.recipes.config import opened
@@ -192,22 +192,6 @@ def test_what_is_no_configuration_is_said(tmp_path: Path, text: str, error: str)
         opened(str(path))
     with pytest.raises(TargetError, match="no such file"):
         opened(str(tmp_path / "other.json"))
-
-
-def test_a_name_is_looked_up_in_the_cache_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    hub = pytest.importorskip("huggingface_hub.constants")
-    monkeypatch.setattr(hub, "HF_HUB_CACHE", str(tmp_path))
-    monkeypatch.setattr("huggingface_hub.file_download.HF_HUB_CACHE", str(tmp_path), raising=False)
-    with pytest.raises(TargetError, match="not in transformers' cache"):
-        opened("hf:org/absent")
-    with pytest.raises(AnalyzerError):
-        opened("hf:../../etc")
-    snapshot = tmp_path / "models--org--there" / "snapshots" / "abc"
-    snapshot.mkdir(parents=True)
-    written(snapshot, LLAMA)
-    (tmp_path / "models--org--there" / "refs").mkdir()
-    (tmp_path / "models--org--there" / "refs" / "main").write_text("abc")
-    assert opened("hf:org/there").document == LLAMA
 
 
 def test_a_configuration_s_words_run_nothing(tmp_path: Path) -> None:

@@ -45,11 +45,11 @@ def test_a_line_more_for_each_tensor(width: int) -> None:
     [
         (
             VARIABLE,
-            "20.0 MiB of it nothing will read again: conv small.py:12, which a variable holds until mean small.py:20",
+            "20.0 MiB is never used again: conv small.py:12, which a variable holds until mean small.py:20",
         ),
         (
             GRAPH,
-            "20.0 MiB of it nothing will read again: the graph of mean small.py:20 keeps it, and a variable its result",
+            "20.0 MiB is never used again: the graph of mean small.py:20 keeps it, and a variable its result",
         ),
     ],
 )

@@ -4,6 +4,7 @@ names, dark mode, a phone's width, print, a hundred thousand events."""
 from __future__ import annotations
 
 import re
+import shlex
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -17,6 +18,7 @@ import analyzer
 from analyzer.cli import main
 from analyzer.planning.compare import compare
 from analyzer.report import attribution, formats, html, page, text
+from analyzer.report.advice import verdict
 from analyzer.report.words import mib, size
 from analyzer.results.estimate import Allocations, Estimate, Origin, SegmentRow, Timeline
 from tests.paths import MODELS
@@ -531,3 +533,86 @@ def test_an_onnx_model_with_hostile_names_is_text_from_end_to_end(show: Any, tmp
     names = driver.execute_script("return DATA.views[0].origins.map((origin) => origin.name)")
     assert any("<script>" in name for name in names) and not any("\x1b" in name for name in names)
     assert "\x1b" not in text.render(estimate, formats.View(by="tensor", top=0))
+
+
+def test_the_keyboard_reaches_the_content_and_one_stop_of_the_flame_graph(show: Any, real: Estimate) -> None:
+    from selenium.webdriver import ActionChains, Keys
+
+    driver = show(html.render(real))
+    focused = "return document.activeElement"
+    ActionChains(driver).send_keys(Keys.TAB).perform()
+    assert driver.execute_script(focused).text == "Skip to the content"
+    assert driver.execute_script("return document.activeElement.getBoundingClientRect().top") >= 0
+    ActionChains(driver).send_keys(Keys.ENTER).perform()
+    assert driver.execute_script(focused).get_attribute("id") == "content"
+    stops = (
+        "return [...document.querySelectorAll('.icicle button')].filter((cell) => cell.tabIndex === 0).length"
+    )
+    cells = driver.find_elements("css selector", ".icicle button")
+    assert len(cells) > 3 and driver.execute_script(stops) == 1
+    driver.execute_script("arguments[0].focus()", cells[0])
+    below = driver.execute_script("return document.activeElement.style.top")
+    for key, goes in (
+        (Keys.ARROW_DOWN, True),
+        (Keys.ARROW_RIGHT, False),
+        (Keys.ARROW_LEFT, False),
+        (Keys.ARROW_UP, True),
+    ):
+        ActionChains(driver).send_keys(key).perform()
+        now = driver.execute_script("return document.activeElement.style.top")
+        assert (now != below) == goes, key
+        below = now
+        assert driver.execute_script(stops) == 1
+    assert driver.execute_script("return document.activeElement === arguments[0]", cells[0])
+    ActionChains(driver).send_keys(Keys.ARROW_DOWN, Keys.ENTER).perform()
+    assert driver.execute_script(stops) == 1
+    assert driver.execute_script("return document.activeElement.closest('.icicle') !== null")
+
+
+def test_landmarks_scopes_and_what_wrote_the_page(show: Any, real: Estimate, tmp_path: Path) -> None:
+    driver = show(html.render(real))
+    for landmark in ("header", "main", "footer"):
+        assert len(driver.find_elements("css selector", f"body > {landmark}")) == 1
+    assert driver.find_elements("css selector", "table.plain th:not([scope])") == []
+    assert driver.find_elements("css selector", "main h2") and not driver.find_elements(
+        "css selector", "th:empty"
+    )
+    assert re.fullmatch(
+        rf"analyzer {re.escape(analyzer.__version__)} · \d{{4}}-\d\d-\d\d", text_of(driver, "footer")
+    )
+    path = tmp_path / "typed.html"
+    words = [
+        str(MODELS / "cnn.onnx"),
+        "--batch",
+        "4",
+        "--device",
+        "RTX 4090",
+        "--format",
+        "html",
+        "-o",
+        str(path),
+    ]
+    assert main(words) == 0
+    assert text_of(show(path.read_text()), "footer").endswith(f" · {shlex.join(['analyze', *words])}")
+    assert text_of(show(html.render(real)), "footer").count("·") == 1  # Python asked for this one
+
+
+def test_a_date_may_be_given(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SOURCE_DATE_EPOCH", "1700000000")
+    assert f"analyzer {analyzer.__version__} · 2023-11-14</footer>" in page.render("title", "")
+
+
+def test_plans_begin_with_a_verdict_and_say_what_to_type(show: Any) -> None:
+    job: dict[str, Any] = {"batch": 4096, "mode": "train", "optimizer": "adam"}
+    ways = analyzer.what_if(MODELS / "linear.py", device="600MiB", **job)
+    driver = show(str(formats.render("strategies", "html", ways)))
+    assert text_of(driver, "main p.no").startswith("does not fit: needs ")
+    typed = [way.typed for way in ways if way.typed and way.estimate is not None]
+    shown = [code.text for code in driver.find_elements("css selector", "td:first-child code")]
+    assert typed and shown == typed
+    found = analyzer.advise(MODELS / "gpt2.py", mode="train", batch=2, device="4GiB")
+    driver = show(str(formats.render("advice", "html", found)))
+    holds = found.best is not None and found.best.verdict == "fits"
+    assert text_of(driver, f"main p.{'yes' if holds else 'no'}") == verdict(found)[0]
+    if holds and found.best is not None and found.best.typed:
+        assert f"add {found.best.typed}" in text_of(driver, "main")

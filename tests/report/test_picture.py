@@ -47,6 +47,18 @@ def test_bars_are_as_high_as_their_bytes() -> None:
         assert words in drawn
 
 
+def test_the_peak_has_a_bar_of_its_own() -> None:
+    """As high, by category, as the breakdown says: 8 MiB are the bar of the first event."""
+    drawn = picture.bars_svg(
+        replace(MARKED, breakdown={"parameters": 8 * MIB, "gradients": 12 * MIB})
+    ).decode()
+    found = heights(drawn)
+    assert ">at the peak<" in drawn
+    parameters = [height for height in found["#4477aa"] if height > 10]
+    assert parameters == pytest.approx([parameters[0]] * 3)
+    assert max(found["#ccbb44"]) == pytest.approx(1.5 * parameters[0], rel=1e-3)
+
+
 def test_the_same_estimate_gives_the_same_bytes() -> None:
     assert picture.bars_svg(MARKED) == picture.bars_svg(MARKED)
     assert picture.bars_png(MARKED)[:8] == b"\x89PNG\r\n\x1a\n"

@@ -373,7 +373,9 @@ def test_html_says_what_the_text_says_and_needs_nothing_else() -> None:
         assert words_ in said
     assert not {tag for tag, _ in page.tags} & {"link", "img", "iframe", "object", "base", "form"}
     names = {name for _, attributes in page.tags for name in attributes}
-    assert not names & {"src", "href", "style"} and not any(name.startswith("on") for name in names)
+    links = [attributes["href"] for _, attributes in page.tags if "href" in attributes]
+    assert links == ["#content"]  # over the header to what the page is about
+    assert not names & {"src", "style"} and not any(name.startswith("on") for name in names)
     policy = next(a["content"] for tag, a in page.tags if a.get("http-equiv") == "Content-Security-Policy")
     assert policy is not None and "unsafe" not in policy and "default-src 'none'" in policy
     allowed = set(re.findall(r"'sha256-([^']+)'", policy))

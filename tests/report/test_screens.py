@@ -229,3 +229,21 @@ def test_the_pictures_are_there_and_small() -> None:
     assert {path.name for path in SCREENS.iterdir()} == wanted
     assert all(f"screens/{name}" in page for name in wanted)
     assert sum(path.stat().st_size for path in SCREENS.iterdir()) < MOST_BYTES
+
+
+@pytest.mark.parametrize("name", PAGES)
+@pytest.mark.sampled(4)
+def test_axe_finds_nothing_serious(driver: Any, pages: dict[str, str], tmp_path: Path, name: str) -> None:
+    """Deque's rules for pages that everybody can use, in the browser itself; light and dark, for contrasts."""
+    rules = Path(pytest.importorskip("axe_core_python").__file__ or "").parent / "axe.min.js"
+    path = tmp_path / "page.html"
+    path.write_text(pages[name], encoding="utf-8")
+    for theme in THEMES:
+        opened(driver, path, WIDTHS[0], theme)
+        driver.execute_cdp_cmd("Runtime.evaluate", {"expression": rules.read_text(encoding="utf-8")})
+        found = driver.execute_async_script(
+            "const done = arguments[0]; axe.run(document).then((said) => done(said.violations.map("
+            "(rule) => [rule.id, rule.impact, rule.nodes[0].html.slice(0, 300)])), (error) => done(String(error)))"
+        )
+        assert isinstance(found, list), found
+        assert [rule for rule in found if rule[1] in ("serious", "critical")] == [], theme

@@ -91,7 +91,7 @@ def test_no_way_leads_outside_through_another_process(
     """/proc/PID/root of one that is outside, and its descriptors."""
     program = tmp_path / "program.py"
     program.write_text(
-        "import os\nfor process in (os.getppid(), 1):\n    for way in ('root' + os.getcwd(), 'cwd'):\n"
+        "import os\nopen('own.txt', 'w').close()\nfor process in (os.getppid(), 1):\n    for way in ('root' + os.getcwd(), 'cwd'):\n"
         "        try:\n            open(f'/proc/{process}/{way}/best.pt', 'w').write('zeros')\n            print('written')\n"
         "        except OSError:\n            pass\n"
     )

@@ -29,7 +29,27 @@ function fitting(name, room) {
 function drawIcicle(root, view) {
   const place = root.querySelector(".icicle"), kind = root.querySelector(".by"), trail = root.querySelector(".trail");
   const height = 25, deepest = 9;
-  let blocks = [], focus = [];
+  let blocks = [], focus = [], cells = [];
+
+  // One stop of the tab key; arrows lead on: along a row, to what holds a cell and to the first it holds.
+  place.setAttribute("role", "group");
+  place.setAttribute("aria-label", "what is in use, by who holds it: arrow keys lead through it, Enter goes into one");
+  function lead(to) {
+    for (const { cell } of cells) cell.tabIndex = cell === to ? 0 : -1;
+  }
+  place.addEventListener("keydown", (event) => {
+    const at = cells.findIndex(({ cell }) => cell === document.activeElement);
+    if (at < 0) return;
+    const here = cells[at].entry, beside = (step) => (cells[at + step]?.entry.depth === here.depth ? cells[at + step] : undefined);
+    const goal = {
+      ArrowRight: () => beside(1), ArrowLeft: () => beside(-1), Home: () => cells[0], End: () => cells.at(-1),
+      ArrowUp: () => cells.find(({ entry }) => entry === here.parent), ArrowDown: () => cells.find(({ entry }) => entry.parent === here),
+    }[event.key]?.();
+    if (goal === undefined) return;
+    event.preventDefault();
+    lead(goal.cell);
+    goal.cell.focus();
+  });
 
   function tree() {
     const whole = { name: "everything", children: new Map(), own: 0 };
@@ -48,6 +68,7 @@ function drawIcicle(root, view) {
 
   function draw() {
     place.replaceChildren();
+    cells = [];
     const whole = tree();
     let node = whole;
     for (const name of focus) node = (node.children ?? []).find((child) => child.data.name === name) ?? node;
@@ -64,8 +85,10 @@ function drawIcicle(root, view) {
       Object.assign(cell.style, { left: `${100 * entry.x0}%`, width: `${100 * (entry.x1 - entry.x0)}%`, top: `${height * entry.depth}px` });
       cell.style.background = entry.children || entry.data.category === undefined ? `hsl(${(entry.data.name.length * 47 + entry.depth * 29) % 60 + 195}, 45%, ${72 + entry.depth % 3 * 5}%)` : color(`--c${view.colors[entry.data.category]}`);
       cell.addEventListener("click", () => { focus = [...focus, ...names]; draw(); place.querySelector("button")?.focus(); });
+      cells.push({ cell, entry });
       place.append(cell);
     });
+    lead(cells[0]?.cell);
     place.style.height = `${Math.max(rows, 1) * height}px`;
     trail.replaceChildren();
     ["everything", ...focus].forEach((name, at) => {
@@ -155,7 +178,13 @@ function drawTable(root, view) {
       column("from event", "born", 95, { hozAlign: "right", sorter: "number" }), column("to event", "died", 90, { hozAlign: "right", sorter: "number" }),
     ],
   });
-  const ready = new Promise((done) => table.on("tableBuilt", done));
+  const ready = new Promise((done) => table.on("tableBuilt", () => {
+    // A grid consists of groups of rows: the box that scrolls is one, and what lies in it none of its own.
+    root.querySelector(".tabulator-tableholder").setAttribute("role", "rowgroup");
+    root.querySelector(".tabulator-tableholder .tabulator-table").setAttribute("role", "presentation");
+    root.querySelector(".tabulator-col").setAttribute("aria-label", "what has no room in the row");
+    done();
+  }));
   let rows = [];
   function filter() {
     const words = search.value.toLowerCase().split(/\s+/).filter(Boolean);

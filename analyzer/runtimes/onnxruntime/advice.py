@@ -38,7 +38,7 @@ def explanation(session: SimulatedSession) -> tuple[str, ...]:
     ]
     waste = session.peak_in_use - session.peak_requested
     if waste > MIB:
-        lines.append(f"{waste / MIB:,.0f} MiB of the peak in use are rests of chunks not worth splitting")
+        lines.append(f"{waste / MIB:,.0f} MiB of the peak in use is unused space in arena chunks")
     return tuple(lines)
 
 
