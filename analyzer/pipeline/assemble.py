@@ -18,8 +18,9 @@ from analyzer.options import Options
 from analyzer.pipeline.attribution import attributed, sums, unattributed
 from analyzer.results.estimate import Certainty, Estimate, Room
 from analyzer.runtimes.base import UNLIMITED, Limit, Prediction, Runtime, Source
-from analyzer.runtimes.bounded import bounded, unasked
+from analyzer.runtimes.bounded import bounded
 from analyzer.runtimes.convolutions import notes_on_convolutions
+from analyzer.runtimes.events import Malloc
 from analyzer.runtimes.ranges import (
     Range,
     beside_range,
@@ -261,7 +262,7 @@ def _assumed_figures(
     beside = max(device_used - simulation.peak_reserved, 0)
     notes, ends = _other_arrangements(variants, simulation) if outcome.with_room is None else ((), ())
     if profile.measured:
-        if unasked(prediction.events) and not prediction.plain:
+        if not prediction.plain and any(map(_is_off, variants.requests)):
             ends += reserved_range(variants, simulation, measured=True)
             if outcome.capacity_bytes is not None and outcome.failure is None:
                 ends = _on_this_device(variants, ends, outcome.capacity_bytes - beside)
@@ -288,6 +289,11 @@ def _assumed_figures(
             max(reserved[1], *pressed, simulation.peak_reserved),
         )
     return _AssumedFigures(named, reserved, beside_range(profile, beside), notes)
+
+
+def _is_off(request: Malloc) -> bool:
+    """Return whether a request is between bounds on any GPU."""
+    return request.basis == "bounded" and bool(request.assumed or request.assumed_less)
 
 
 def _on_this_device(variants: Variants, ends: tuple[int, ...], room_bytes: int) -> tuple[int, ...]:
