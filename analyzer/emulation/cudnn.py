@@ -74,11 +74,12 @@ class Doubt:
 
 
 class CudnnAnswers:
-    """Answers for one device. `topics`: what it answers."""
+    """Answers for one device. `topics`: what it answers. python: the one whose environment's library is asked
+    (default: as for a traced program)."""
 
-    def __init__(self, profile: DeviceProfile) -> None:
+    def __init__(self, profile: DeviceProfile, python: str = "") -> None:
         self._profile = profile
-        self._choices = choices_of(profile)
+        self._choices = choices_of(profile, python)
         self._doubts: dict[Doubt, None] = {}
         self.topics: Mapping[str, Topic] = {
             "cudnn.plans": self.plans,

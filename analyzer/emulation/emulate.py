@@ -127,7 +127,7 @@ def _seen(
         )
     torch = launch.find_torch(python)
     cudnn, workspaces, communicators, exchange = (
-        CudnnAnswers(profile),
+        CudnnAnswers(profile, str(torch.python)),
         Workspaces(profile),
         Nccl(profile),
         Exchange(),

@@ -18,8 +18,9 @@ from analyzer.options import Options
 from analyzer.pipeline.attribution import attributed, sums, unattributed
 from analyzer.results.estimate import AfterRun, Certainty, Estimate, Room
 from analyzer.runtimes.base import UNLIMITED, Limit, Prediction, Runtime, Source
-from analyzer.runtimes.bounded import bounded, unasked
+from analyzer.runtimes.bounded import bounded
 from analyzer.runtimes.convolutions import notes_on_convolutions
+from analyzer.runtimes.events import Malloc
 from analyzer.runtimes.ranges import (
     Range,
     beside_range,
@@ -151,12 +152,13 @@ _PLACES_NOTE = (
 @dataclass(frozen=True, slots=True)
 class _Outcome:
     """The simulation behind the figures, and the verdict. failure: the request without memory. with_room,
-    doubt: as in `Estimate`."""
+    doubt: as in `Estimate`. capacity_bytes: what the process may take in all; None: that is not said."""
 
     simulation: Simulation
     failure: Failure | None
     with_room: Room | None = None
     doubt: str = ""
+    capacity_bytes: int | None = None
 
 
 def _predicted(captured: Captured, options: Options, runtime: Runtime) -> Prediction:
@@ -225,11 +227,12 @@ def _on_device(variants: Variants, capacity_bytes: int | None) -> _Outcome:
         free = prediction.simulation or simulate(prediction.events, prediction.allocator(), places=True)
     used = prediction.device_used(free)
     if capacity_bytes is None or used <= capacity_bytes or free.failure or prediction.limited is None:
-        return _Outcome(free, free.failure)
+        return _Outcome(free, free.failure, capacity_bytes=capacity_bytes)
     simulation, doubt = bounded(variants, Limit(max(capacity_bytes - (used - free.peak_reserved), 0), True))
     if simulation.failure is not None or doubt:
         return _Outcome(free, simulation.failure, None, doubt)
-    return _Outcome(simulation, None, Room(free.peak_allocated, free.peak_reserved, used))
+    room = Room(free.peak_allocated, free.peak_reserved, used)
+    return _Outcome(simulation, None, room, capacity_bytes=capacity_bytes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -257,12 +260,14 @@ def _assumed_figures(
 ) -> _AssumedFigures:
     """Return the assumed figures. capacity_bytes: memory of the simulation; None: unlimited."""
     simulation, prediction = outcome.simulation, variants.prediction
+    beside = max(device_used - simulation.peak_reserved, 0)
     notes, ends = _other_arrangements(variants, simulation) if outcome.with_room is None else ((), ())
     if profile.measured:
-        if unasked(prediction.events) and not prediction.plain:
+        if not prediction.plain and any(map(_is_off, variants.requests)):
             ends += reserved_range(variants, simulation, measured=True)
+            if outcome.capacity_bytes is not None and outcome.failure is None:
+                ends = _on_this_device(variants, ends, outcome.capacity_bytes - beside)
         return _AssumedFigures(reserved=(min(ends), max(ends)) if ends else None, notes=notes)
-    beside = max(device_used - simulation.peak_reserved, 0)
     parts = {
         "context and library code": beside,
         "libraries' choices": sum(
@@ -285,6 +290,20 @@ def _assumed_figures(
             max(reserved[1], *pressed, simulation.peak_reserved),
         )
     return _AssumedFigures(named, reserved, beside_range(profile, beside), notes)
+
+
+def _is_off(request: Malloc) -> bool:
+    """Return whether a request is between bounds on any GPU."""
+    return request.basis == "bounded" and bool(request.assumed or request.assumed_less)
+
+
+def _on_this_device(variants: Variants, ends: tuple[int, ...], room_bytes: int) -> tuple[int, ...]:
+    """Return reserved bytes, at most what the device has room for where the program surely runs in it: the
+    allocator holds what there is."""
+    if max(ends) <= room_bytes or variants.prediction.limited is None:
+        return ends
+    simulation, doubt = bounded(variants, Limit(max(room_bytes, 0), True))
+    return ends if simulation.failure or doubt else tuple(min(end, room_bytes) for end in ends)
 
 
 def _other_arrangements(

@@ -282,10 +282,12 @@ def uncertain(estimate: Estimate) -> list[str]:
 
 
 def assumed(estimate: Estimate) -> list[str]:
-    """Return sentences on what an unmeasured device takes from a measured one, and its effect."""
-    if not estimate.certainty.assumed:
-        return []
+    """Return sentences on what an unmeasured device takes from a measured one, and its effect; of a measured
+    device between what the figures lie where a request of the program is not known."""
     (low, high), (least, most) = estimate.device_range, estimate.reserved_range
+    if not estimate.certainty.assumed:
+        between = f"{span(size(least), size(most))} reserved, {span(size(low), size(high))} of device memory"
+        return [f"between bounds: {between}"] if least != most else []
     named = ", ".join(f"{clean(name)} {size(nbytes)}" for name, nbytes in estimate.certainty.assumed.items())
     sentence = f"so device memory may be {span(size(low), size(high))}"
     if least != most:

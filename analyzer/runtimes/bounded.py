@@ -3,7 +3,8 @@ limit.
 
 1. It runs when every request is served: blocks the allocator kept are given back and the request is tried
    again before it fails, as the allocator does; a convolution without room for its workspace goes on to
-   cuDNN's next plans (`plans.py`).
+   cuDNN's next plans (`plans.py`). What is taken to need nothing, and may need more, runs without room for
+   more, too: each list ends with a plan that needs nothing (`libraries/cudnn/choices.py`, `NextPlans`).
 2. It is **in doubt** when it only runs through the next plans of a convolution cuDNN was not asked about, or
    when it no longer runs where the workspaces of these are the largest they may be, or only where they are
    the smallest. What is in doubt does not count as fitting.
@@ -57,7 +58,7 @@ def _refused_unasked(events: tuple[AllocationEvent, ...], simulation: Simulation
     """Return whether a first plan had no room and the next ones are unknown."""
     refused = (events[position] for position in simulation.refused)
     return any(
-        event.is_unasked or not getattr(event.smaller, "known", True)
+        (event.is_unasked and event.nbytes > 0) or not getattr(event.smaller, "known", True)
         for event in refused
         if isinstance(event, Malloc)
     )

@@ -17,8 +17,8 @@ _UNASKED = (
 )
 
 _ONLY_ON_A_GPU = (
-    "some convolutions' workspaces are between bounds: which plan is the fastest, and which engines are"
-    " listed, only a GPU says (analyze explain cudnn-convolution)"
+    "some convolutions' workspaces are assumed, between bounds: which plan is the fastest, and which engines"
+    " are listed, only a GPU says (analyze explain cudnn-convolution)"
 )
 
 

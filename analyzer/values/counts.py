@@ -3,9 +3,9 @@
 1. How many elements of a copy of a host tensor are not zero is counted when it is copied, of matrices and
    masks too large to be followed, and known until the copy is written to. So it is of a mask through which
    rows of a known number are written.
-2. Of the numbers a GPU draws evenly from 0 to 1 (`rand`) nobody knows one, but how many of them are below a
-   number, or above it, is within bounds: more are not seen in a thousand million runs (Bernstein's
-   inequality).
+2. Of the numbers a GPU draws evenly from 0 to 1 (`rand`), or normally (`randn`), nobody knows one, but how
+   many of them are below a number, or above it, is within bounds: more are not seen in a thousand million
+   runs (Bernstein's inequality).
 3. A mask that begins as zeros and is written to at so many places, or is joined of such masks, has no more
    elements that are not zero than that: how samplers of boxes choose theirs.
 4. Elements equal to one number and those equal to another (the levels boxes are pooled from, the classes of
@@ -49,6 +49,7 @@ JOINING = (
     aten.clone.default,
 )  # fmt: skip
 DRAWING = (aten.rand.default, aten.uniform_.default)
+DRAWING_NORMAL = (aten.randn.default, aten.normal_.default)
 ZEROS = (aten.zeros_like.default, aten.zeros.default, aten.new_zeros.default)
 WRITING = (aten.index_put_.default, aten.index_put.default)
 _RARE = 20  # the exponent of what is not expected: e^-20 is 2 in a thousand million
@@ -68,12 +69,14 @@ class KnownCounts:
     def __init__(self, key_of: Callable[[torch.Tensor], int]) -> None:
         self._key_of = key_of
         self.keys: set[int] = set()
-        self._drawn: set[int] = set()  # numbers drawn evenly from 0 to 1
+        # Numbers drawn evenly from 0 to 1, and normally around 0; how much of such is below a number.
+        self._drawn: dict[int, Callable[[float], float]] = {}
         self._orders: dict[int, int] = {}  # orders, one after the other: how many places each has
         # Results of `nonzero`: the shape of what they list, and their rows and strides.
         self._places: dict[int, tuple[torch.Size, int, tuple[int, ...]]] = {}
         # Of masks made of these: how many elements are true at most.
         self._at_most: dict[int, tuple[torch.Size, int]] = {}
+        self._at_least: dict[int, tuple[torch.Size, int]] = {}  # how many are true at least
         # Of masks of what equals a number: the compared storage and the number; of each compared storage: how
         # many were taken to equal which.
         self._equal: dict[int, tuple[torch.Size, int, Any]] = {}
@@ -89,10 +92,11 @@ class KnownCounts:
         """Forget a storage that died or was changed unpredictably."""
         self.keys.discard(key)
         self._not_zero.pop(key, None)
-        self._drawn.discard(key)
+        self._drawn.pop(key, None)
         self._orders.pop(key, None)
         self._places.pop(key, None)
         self._at_most.pop(key, None)
+        self._at_least.pop(key, None)
         self._equal.pop(key, None)
         self._taken.pop(key, None)
         self._chosen.pop(key, None)
@@ -108,7 +112,7 @@ class KnownCounts:
         if mask.storage_offset():
             return None
         shape, most = self._at_most.get(self._key_of(mask), (None, 0))
-        if shape == mask.shape:
+        if shape is not None and _is_all_of(mask, shape):
             return most
         equal = self._equal_to(mask)
         if equal is None or not mask.numel():
@@ -187,17 +191,34 @@ class KnownCounts:
         if not mask.storage_offset():
             self._at_most[self._key(mask)] = mask.shape, min(most, mask.numel())
 
-    def drawn(self, numbers: torch.Tensor) -> None:
-        """Record that these numbers were drawn uniformly from 0 to 1."""
-        self._drawn.add(self._key(numbers))
+    def drawn(self, numbers: torch.Tensor, *, normally: bool = False) -> None:
+        """Record that these numbers were drawn evenly from 0 to 1, or normally."""
+        if not numbers.storage_offset():
+            self._drawn[self._key(numbers)] = _normal_below if normally else _evenly_below
+
+    def share_below(self, drawn: torch.Tensor, number: float) -> float | None:
+        """Return the share of drawn numbers that is below this one; None of others."""
+        below = self._drawn.get(self._key_of(drawn))
+        return None if below is None or math.isnan(number) else below(number)
 
     def compared(self, call: DispatchedCall, mask: torch.Tensor) -> None:
-        """Record a mask of numbers, which may have been drawn uniformly from 0 to 1."""
+        """Record a mask of numbers, which may have been drawn."""
         drawn, number = call.argument("self"), call.argument("other")
-        if self._key_of(drawn) in self._drawn and drawn.numel() == mask.numel():
-            below = min(max(float(number), 0.0), 1.0)
-            share = below if COMPARING[call.func] else 1 - below
-            self._at_most[self._key(mask)] = mask.shape, _seen_at_most(mask.numel(), share)
+        below = self.share_below(drawn, float(number))
+        if below is not None and drawn.numel() == mask.numel():
+            share, count = below if COMPARING[call.func] else 1 - below, mask.numel()
+            self._at_most[self._key(mask)] = mask.shape, _seen_at_most(count, share)
+            self._at_least[self._key(mask)] = mask.shape, count - _seen_at_most(count, 1 - share)
+
+    @staticmethod
+    def seen_at_most(count: int, share: float) -> int:
+        """Return the most of `count` events of a probability that are seen."""
+        return _seen_at_most(count, share)
+
+    def at_least(self, mask: torch.Tensor) -> int | None:
+        """Return a lower bound of a mask's true elements, None if unknown."""
+        shape, least = self._at_least.get(self._key_of(mask), (None, 0))
+        return least if shape is not None and _is_all_of(mask, shape) else None
 
     def sorted(self, order: torch.Tensor, dimension: int) -> None:
         """Record that a sort returned this order of each row."""
@@ -250,6 +271,20 @@ def _seen_at_most(count: int, share: float) -> int:
     spread = count * share * (1 - share)
     beyond = _RARE / 3 + math.sqrt((_RARE / 3) ** 2 + 2 * _RARE * spread)
     return min(count, math.ceil(count * share + beyond))
+
+
+def _is_all_of(view: torch.Tensor, shape: torch.Size) -> bool:
+    """Return whether a tensor has each element of one of this shape once: itself, turned or reshaped."""
+    repeats = any(size > 1 and not stride for size, stride in zip(view.shape, view.stride(), strict=True))
+    return not view.storage_offset() and not repeats and view.numel() == shape.numel()
+
+
+def _evenly_below(number: float) -> float:
+    return min(max(number, 0.0), 1.0)
+
+
+def _normal_below(number: float) -> float:
+    return math.erfc(-number / math.sqrt(2)) / 2
 
 
 def _not_zero(tensor: torch.Tensor) -> int:

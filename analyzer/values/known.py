@@ -40,6 +40,7 @@ from .counts import (
     CHOOSING,
     COMPARING,
     DRAWING,
+    DRAWING_NORMAL,
     EQUAL,
     JOINING,
     ROWS_WITH_ANY,
@@ -51,6 +52,7 @@ from .counts import (
 from .distinct import distinct
 from .sizes import is_mask
 from .store import Store
+from .zeroing import most_left
 
 aten = torch.ops.aten
 _SMALL_EMPTY = 1 << 12
@@ -151,9 +153,9 @@ class KnownValues:
             return None if like.is_floating_point or like.is_complex else 0
         if func in WRITING:
             mask, at, *_ = args
-            if mask.is_floating_point() or not all(
-                isinstance(place, torch.Tensor) and not is_mask(place) for place in at
-            ):
+            if any(map(is_mask, at)):
+                return most_left(call, self.counts, self._not_zero_at_most)
+            if mask.is_floating_point() or not all(isinstance(place, torch.Tensor) for place in at):
                 return None
             before = self._not_zero_at_most(mask)
             written = math.prod(torch.broadcast_shapes(*(place.shape for place in at)))
@@ -166,7 +168,7 @@ class KnownValues:
             if any(self.counts.at_most(mask) is not None for mask in masks):
                 counts = [self._not_zero_at_most(mask) for mask in masks]
                 return None if None in counts else sum(filter(None, counts))
-        return None
+        return most_left(call, self.counts, self._not_zero_at_most)
 
     def relate(self, call: DispatchedCall, most: int | None, result: torch.Tensor) -> None:
         """Record an upper bound of the non-zero elements an operator made or wrote."""
@@ -174,6 +176,10 @@ class KnownValues:
             call.func is aten.rand.default or (call.argument("from", 0), call.argument("to", 1)) == (0, 1)
         ):
             self.counts.drawn(result)
+        elif call.func in DRAWING_NORMAL and (
+            call.func is aten.randn.default or (call.argument("mean", 0), call.argument("std", 1)) == (0, 1)
+        ):
+            self.counts.drawn(result, normally=True)
         elif call.func is aten.nonzero.default:
             self.counts.listed(call.argument("self"), result)
         elif most is not None and self.sure(result) is None:

@@ -105,7 +105,8 @@ def test_what_is_recorded_raises_no_doubt_and_what_nobody_can_be_asked_about_doe
     unseen = Convolution("forward", "float32", False, (7, 61, 39, 39), (83, 61, 3, 3), (1, 1), (1, 1), (1, 1))
     for _ in range(2):
         told = asked.plans(question(operation(unseen)))
-    assert workspaces(told) == [choices_of(load("h200")).workspace(unseen).nbytes]
+    first, tried = workspaces(told)  # the latter in benchmark mode alone
+    assert first == choices_of(load("h200")).workspace(unseen).nbytes < tried
     (doubt,) = asked.doubts()
     assert doubt.workspace.low_bytes == 0 < doubt.workspace.nbytes < doubt.workspace.high_bytes
     assert str(doubt).startswith("cuDNN convolution (forward, float32, 7x61x39x39 with 83x61x3x3): ")

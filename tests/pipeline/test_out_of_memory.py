@@ -6,8 +6,11 @@ from typing import Any
 
 import pytest
 
+import analyzer
+from analyzer.cli import main
 from analyzer.pipeline import program
 from analyzer.results.estimate import UNREAD, Estimate
+from tests.paths import ROOT
 
 STEP = """
 import torch, torch.nn as nn
@@ -141,3 +144,16 @@ for i in range(10, 40):
     divided = next(row for row in found.settings if row.setting.startswith("roundup"))
     real = run(text, device="16GiB", runtime_options={"alloc_conf": divided.setting})
     assert divided.peak_reserved == real.peak_reserved
+
+
+def test_without_cudnn_the_range_holds_what_was_measured(capsys: pytest.CaptureFixture[str]) -> None:
+    """Images of many sizes without cuDNN within reach: an H200 reserved 7,158 MiB (`docs/evidence/OOM.md`), and the screen says
+    that the figure is between bounds."""
+    program = ROOT / "benchmarks/oom/programs/sizes.py"
+    assert (
+        main(["run", "--device", "h200", "--engine", "trace", "--no-advice", "--top", "0", str(program)]) == 0
+    )
+    assert "between bounds: " in " ".join(capsys.readouterr().out.split())
+    estimate = analyzer.run(str(program), device="h200")
+    least, most = estimate.reserved_range
+    assert least <= 7158 * 2**20 <= most and any("assumed" in note for note in estimate.notes)

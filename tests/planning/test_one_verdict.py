@@ -30,18 +30,23 @@ def verdict(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, l
     return code, capsys.readouterr().out.splitlines()[:3]
 
 
-@pytest.mark.parametrize(("device", "largest"), [("2GiB", 246), ("24GiB", 4854)])
+@pytest.mark.parametrize(("device", "largest", "perhaps"), [("2GiB", 246, 246), ("24GiB", 4664, 4854)])
 @pytest.mark.parametrize("option", ["--device", "--budget"])
 def test_what_fit_says_the_default_command_says(
-    capsys: pytest.CaptureFixture[str], device: str, largest: int, option: str
+    capsys: pytest.CaptureFixture[str], device: str, largest: int, perhaps: int, option: str
 ) -> None:
+    """Up to the recorded batches cuDNN takes nothing for a first layer; far beyond them nobody knows, and what it may
+    take would leave less."""
     target = [str(MODELS / "cnn.py"), "--mode", "train"]
     assert main(["fit", *target, option, device]) == 0
     assert capsys.readouterr().out.startswith(f"largest batch {largest:,} on ")
     code, lines = verdict(capsys, *target, "--batch", str(largest), option, device)
     assert code == 0 and lines[0].startswith(("fits: ", "within budget: "))
-    assert lines[1].startswith("with room it would take ")
-    code, lines = verdict(capsys, *target, "--batch", str(largest + 1), option, device)
+    assert largest < perhaps or lines[1].startswith("with room it would take ")
+    if largest < perhaps:
+        code, lines = verdict(capsys, *target, "--batch", str(largest + 1), option, device)
+        assert code == 1 and lines[0].startswith(("may not fit: ", "may be over budget: "))
+    code, lines = verdict(capsys, *target, "--batch", str(perhaps + 1), option, device)
     assert code == 1 and lines[0].startswith(("does not fit: needs ", "over budget: needs "))
     assert lines[1].startswith("first failed allocation: ")
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from analyzer.report import formats, html
 from analyzer.report.formats import PLAIN, View
-from analyzer.report.sentences import assumed, marks_so_far, naive_terms
+from analyzer.report.sentences import assumed, marks_so_far, naive_terms, uncertain
 from analyzer.report.words import span
 from analyzer.results.estimate import MarkRow, Room
 from analyzer.results.strategy import Strategy
@@ -43,6 +43,16 @@ def test_a_range_whose_ends_read_the_same_is_one_figure() -> None:
     )
     said = assumed(replace(TRAINING, certainty=certainty))[1]
     assert said == "so device memory may be 60.0 MiB, reserved 42.0 MiB"
+
+
+def test_the_range_of_a_measured_gpu_is_shown() -> None:
+    """A convolution's workspace that cuDNN was not asked about: the screen and the page say between what the figures lie."""
+    certainty = replace(TRAINING.certainty, reserved_range=(TRAINING.peak_reserved, 1042 * MIB))
+    estimate = replace(TRAINING, certainty=certainty)
+    assert uncertain(TRAINING)[-1:] != (said := uncertain(estimate)[-1:])
+    assert said == ["between bounds: 42.0 MiB to 1.0 GiB reserved, 60.0 MiB to 1.0 GiB of device memory"]
+    shown = formats.render("estimate", "text", estimate, View(width=120)), html.render(estimate, PLAIN)
+    assert all(said[0] in text for text in shown)
 
 
 def test_each_term_of_training_is_named() -> None:

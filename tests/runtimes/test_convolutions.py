@@ -30,4 +30,4 @@ def test_with_a_library_only_a_gpu_knows_more(tmp_path: Path, monkeypatch: pytes
     library.touch()
     monkeypatch.setenv("ANALYZER_CUDNN", str(library))
     (note,) = notes_on_convolutions(load("h100"), (UNASKED,))
-    assert "only a GPU says" in note and "pip install" not in note
+    assert "only a GPU says" in note and "assumed, between bounds" in note and "pip install" not in note

@@ -210,7 +210,8 @@ _OF_THE_GPU = tuple(
 # How PyTorch's parser of arguments begins: "linear(): argument 'input' must be Tensor, not list".
 _PARSER = re.compile(r"\w+\(\)(:| received| missing)")
 # What is not traced and PyTorch's own CUDA build runs as it is: `torch/_ops.py` (`HigherOrderOperator`),
-# aten/src/ATen/functorch (BatchedTensorImpl.cpp, PlumbingHelper.cpp), torch/nn/parameter.py
+# aten/src/ATen/functorch (BatchedTensorImpl.cpp, PlumbingHelper.cpp), ATen/native/TensorFactories.cpp
+# (_efficientzerotensor) and Resize.h (checkInBoundsForStorage), torch/nn/parameter.py
 # (UninitializedTensorMixin), torch/_utils.py (_dummy_type).
 _UNTRACED = (
     (
@@ -220,6 +221,11 @@ _UNTRACED = (
     (
         r"storage of BatchedTensorImpl|inside a function being vmapped|gen_vmap_plumbing",
         "what torch.func makes of many calls (vmap, jacrev, hessian) has no memory of its own to trace",
+    ),
+    (
+        r"out of bounds for storage of size 0\b",
+        "the zeros that torch.func's forward derivatives (jvp, jacfwd, hessian) begin with have no memory of"
+        " their own, and a hessian of them is not traced",
     ),
     (
         r"'(?:Tensor|Parameter)' object has no attribute 'materialize'",

@@ -367,6 +367,11 @@ RELIED_ON: dict[str, str] = {
     "torch._C._get_function_stack_at": "which device a thread has for its default (`default_device.py`)",
     "torch.utils._device.DeviceContext": "the same",
     "torch.utils._device._device_constructors": "what makes a tensor on it (`fake_cuda.py`)",
+    **{
+        f"torch._C._functorch.{name}": "the tensor behind those of `torch.func`'s transforms (`parts.py`)"
+        for name in ("is_functorch_wrapped_tensor", "get_unwrapped")
+    },
+    "torch._C._functorch.peek_interpreter_stack": "whether a transform is at work (`device_thread.py`)",
     "torch._C._dispatch_has_kernel_for_dispatch_key": "whether an operator is composite (`schema.py`)",
     "torch._C._ExcludeDispatchKeyGuard": "leaving autocast inside its own kernels (`autocasting.py`)",
     "torch._C._ForceDispatchKeyGuard": (

@@ -46,6 +46,9 @@ _RESHAPES = ("set_", "as_strided_", "transpose_", "t_", "swapaxes_", "swapdims_"
 "detach_")  # fmt: skip
 # Products that coalesce a sparse matrix first (aten/src/ATen/native/sparse/cuda/SparseCUDATensorMath.cu).
 _COALESCING = ("mm", "addmm", "mv", "addmv", "bmm", "_sparse_addmm")
+# Positions of what is not zero are found as rows and columns, then as numbers (`dense_to_sparse_compressed`,
+# TensorConversions.cpp).
+_COMPRESSING = ("_to_sparse_csr", "_to_sparse_csc")
 # They look at numbers before they go on (LinearAlgebra.cpp, BatchLinearAlgebra.cpp, DistributionTemplates.h
 # of aten/src/ATen/native).
 _ASKING = ("linalg_eig", "linalg_matrix_exp", "normal")
@@ -196,7 +199,7 @@ class ProcessValues:
         size = self._size(call)
         if op.name == "_to_sparse" and (places := sizes.places_of_entries(call)) is not None:
             return [size, *[min(size, places)] * _UNIQUE_ASKS]
-        return [size] * asks
+        return [size] * asks * (2 if op.name in _COMPRESSING else 1)
 
     def _size(self, call: DispatchedCall) -> int:
         """Return how many results there are, or elements written to: by values, else at most."""

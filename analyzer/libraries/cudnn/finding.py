@@ -42,10 +42,12 @@ class Library:
     release: Release | None
 
 
-def library_for(torch_release: Release) -> Library | None:
-    """Return the cuDNN to ask for figures of that release of torch, None without any."""
+def library_for(torch_release: Release, python: str = "") -> Library | None:
+    """Return the cuDNN to ask for figures of that release of torch, None without any. python: the one whose
+    environment comes first, in the place of `ANALYZER_PYTHON`'s."""
     wanted = RELEASES[max((known for known in RELEASES if known <= torch_release), default=min(RELEASES))]
-    found = within_reach(os.environ.get("ANALYZER_CUDNN", ""), os.environ.get("ANALYZER_PYTHON", ""))
+    python = python or os.environ.get("ANALYZER_PYTHON", "")
+    found = within_reach(os.environ.get("ANALYZER_CUDNN", ""), python)
 
     def distance(library: Library) -> tuple[int, int]:
         return distance_between(library.release or (0, 0), wanted)

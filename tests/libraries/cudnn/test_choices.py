@@ -2,17 +2,27 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 
 import pytest
 
 from analyzer.devices import load, names
-from analyzer.libraries.cudnn.choices import ASKED, MEASURED, UNKNOWN, NextPlans, choices_of, most_bytes
+from analyzer.libraries.cudnn.choices import (
+    ASKED,
+    MEASURED,
+    UNKNOWN,
+    NextPlans,
+    Workspace,
+    choices_of,
+    most_bytes,
+)
 from analyzer.libraries.cudnn.convolution import Convolution, Plan, Question
 from analyzer.libraries.cudnn.plans import DEFAULT, ConvolutionSettings, passing
 from analyzer.libraries.cudnn.recorded import RELEASE, record
 from analyzer.libraries.cudnn.transforms import transforms_bytes
 from tests.libraries.cudnn.fakes import FakeAsker, with_asker
+from tests.paths import DATA
 
 # ResNet-50's second stage at batch 32, and a convolution no network has.
 KNOWN = Convolution("forward", "float32", False, (32, 64, 56, 56), (64, 64, 3, 3), (1, 1), (1, 1), (1, 1))
@@ -130,10 +140,47 @@ def test_without_a_library_the_range_holds_and_says_so() -> None:
     assert list(NextPlans(choices_of(load("h200")), UNSEEN, DEFAULT, 3000))[:3] == [1500, 750, 375]
 
 
-def test_a_workspace_that_may_be_none_is_asked_for_so_that_its_range_counts() -> None:
+def test_a_workspace_that_may_be_none_has_a_range() -> None:
     """In NHWC kernels on tensor cores take nothing, as far as is known: where nobody answers that is no certainty."""
     found = choices_of(load("a100-80gb")).workspace(UNSEEN._replace(dtype="float16", channels_last=True))
-    assert (found.nbytes, found.low_bytes, found.source) == (1, 0, UNKNOWN) and found.high_bytes > 2**20
+    assert (found.nbytes, found.low_bytes, found.source) == (0, 0, UNKNOWN) and found.high_bytes > 2**20
+
+
+def test_between_recorded_batches_others_bound_what_is_taken() -> None:
+    """A first layer takes nothing between two batches at which it takes nothing; of others, and beyond them, nobody knows."""
+    first = Convolution("forward", "float32", False, (246, 3, 224, 224), (8, 3, 3, 3), (0, 0), (1, 1), (1, 1))
+    choices = choices_of(load("h200"))
+    assert choices.workspace(first) == Workspace.known(0, MEASURED)
+    far = choices.workspace(first._replace(x_shape=(4854, 3, 224, 224)))
+    assert (far.nbytes, far.source) == (0, UNKNOWN) and far.high_bytes > 2**30
+    weight = KNOWN._replace(operation="weight", x_shape=(310, 64, 56, 56))
+    between, known = choices.workspace(weight), record("h200").answers(weight)  # type: ignore[union-attr]
+    assert between.source == UNKNOWN and between.nbytes <= between.high_bytes < most_bytes(weight)
+    assert between.high_bytes >= max(known[288], known[320])
+
+
+def test_a_plan_of_nothing_is_behind_one_that_finds_no_room() -> None:
+    following = NextPlans(choices_of(load("h200")), UNSEEN, DEFAULT, 0)
+    assert following and list(following) == [0] and following.known
+    assert not NextPlans(choices_of(load("h200")), UNSEEN, DEFAULT, 3000).known
+
+
+def test_benchmark_mode_without_a_library_tries_the_largest_plan_there_may_be() -> None:
+    """Every third of 752 convolutions an H100 ran: half take no more than is said, nearly all no more than the range's end."""
+    rows = json.loads(gzip.decompress((DATA / "h100/tried_plans.json.gz").read_bytes()))["calls"][::3]
+    calls = [Convolution.read(fields) for fields, _ in rows]
+    most = [max(requests, default=0) for _, requests in rows]
+    settings = ConvolutionSettings(benchmark=True)
+    tried = choices_of(load("h100")).workspaces(calls, settings, trial=True)
+    assert sum(each.nbytes + 512 >= real for each, real in zip(tried, most, strict=True)) > len(rows) / 2
+    assert sum(each.high_bytes + 512 < real for each, real in zip(tried, most, strict=True)) <= len(rows) / 60
+
+
+def test_a_winner_that_is_taken_to_need_nothing_has_a_range(asker: FakeAsker) -> None:
+    """The plan that is taken to win a timing needs nothing; another one may."""
+    asker.plans = {UNSEEN: (Plan(1, 0), Plan(25, 9000))}
+    (found,) = choices_of(load("rtx4090")).workspaces([UNSEEN], ConvolutionSettings(benchmark=True))
+    assert (found.nbytes, found.low_bytes, found.source) == (0, 0, UNKNOWN) and found.high_bytes >= 9000
 
 
 def test_what_follows_without_a_library_is_recorded_or_nobody_s_answer() -> None:

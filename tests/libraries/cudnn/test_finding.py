@@ -62,6 +62,9 @@ def test_the_release_of_the_torch_that_is_asked_about_wins(
     monkeypatch.setenv("ANALYZER_CUDNN", "")
     monkeypatch.setenv("ANALYZER_PYTHON", python)
     within_reach.cache_clear()
+    named, beside = environment(tmp_path / "c", "9.19.0.56")
+    found = library_for((2, 11), named)  # of the environment that is emulated, before all others
+    assert found is not None and found.path == str(beside)
     for torch, wanted in (((2, 8), path), ((2, 10), path), ((2, 11), other), ((2, 15), other)):
         found = library_for(torch)
         assert found is not None and found.path == str(wanted), torch

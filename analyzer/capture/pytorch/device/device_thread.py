@@ -11,7 +11,8 @@
 Source: `torch/csrc/autograd/engine.cpp` (`CompareNodeTaskTime`, `thread_init`), `function.h`
 (`sequence_nr_`), `aten/src/ATen/SequenceNumber.cpp`.
 
-Not modelled: passes under autocast, whose state belongs to the program's thread: they stay there.
+Not modelled: passes under autocast or within `torch.func`'s transforms, whose state belongs to the program's
+thread: they stay there.
 """
 
 from __future__ import annotations
@@ -59,6 +60,7 @@ class DeviceThread:
                 or self._there
                 or torch.is_autocast_enabled("cuda")
                 or torch.is_autocast_enabled("cpu")
+                or torch._C._functorch.peek_interpreter_stack() is not None
             ):
                 return run(outputs, gradients, retain, create, *args, **kwargs)
             default = default_device()  # which autograd brings along, as all of the thread's state

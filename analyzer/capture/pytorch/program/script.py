@@ -67,7 +67,7 @@ from analyzer.capture.pytorch.program.tracing import (
     scripted,
     tracing,
 )
-from analyzer.capture.pytorch.recording.parts import inside
+from analyzer.capture.pytorch.recording.parts import inside, untransformed
 from analyzer.capture.pytorch.recording.recorder import Recorder
 from analyzer.capture.pytorch.world.groups import world
 from analyzer.errors import AnalyzerError
@@ -280,7 +280,7 @@ class Phases:
                 if is_lazy(tensor):
                     self._uninitialized.add(name.rpartition(".")[0])
                 elif tensor.is_cuda:
-                    self._recorder.label(tensor, name, category)
+                    self._recorder.label(untransformed(tensor), name, category)
                     self._weigh(tensor)
 
     def _weigh(self, tensor: torch.Tensor) -> None:

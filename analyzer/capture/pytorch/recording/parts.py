@@ -10,6 +10,7 @@ import torch
 from torch.utils._python_dispatch import _disable_current_modes
 
 aten = torch.ops.aten
+_functorch = torch._C._functorch
 COMPRESSED_LAYOUTS = (torch.sparse_csr, torch.sparse_csc)
 
 
@@ -47,6 +48,13 @@ def compressed_parts(tensor: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, 
         return aten.ccol_indices.default(tensor), aten.row_indices.default(tensor), values
 
 
+def untransformed(tensor: torch.Tensor) -> torch.Tensor:
+    """Return the tensor that `torch.func`'s transforms have wrapped, level by level; itself outside any."""
+    while _functorch.is_functorch_wrapped_tensor(tensor):
+        tensor = _functorch.get_unwrapped(tensor)
+    return tensor
+
+
 # Those of tensors with memory of their own.
 PLAIN = frozenset({torch.Tensor, torch.nn.Parameter})
 # Types of wrappers that a program made, by `torch.Tensor._make_wrapper_subclass`.
@@ -67,6 +75,7 @@ def unwraps_itself(kind: type) -> bool:
 def inside(tensor: torch.Tensor) -> Iterator[torch.Tensor]:
     """Yield the tensors that hold a tensor's memory: itself, or those a wrapper is made of (a rank's shard of
     a `DTensor`), or a sparse one's indices and values."""
+    tensor = untransformed(tensor)
     if has_parts(tensor):
         yield from coo_parts(tensor) if is_sparse(tensor) else compressed_parts(tensor)
         return

@@ -33,7 +33,7 @@ import numpy as np
 from analyzer.devices import DeviceProfile
 from analyzer.devices.architectures import DEPTHWISE_OF_ANY_TYPE
 from analyzer.graph import Operator, TensorMeta, contiguous_strides
-from analyzer.libraries.cudnn.choices import UNKNOWN, Choices, NextPlans, choices_of
+from analyzer.libraries.cudnn.choices import UNKNOWN, Choices, NextPlans, Workspace, choices_of
 from analyzer.libraries.cudnn.convolution import ELEMENT_BYTES, Convolution
 from analyzer.libraries.cudnn.plans import ConvolutionSettings
 from analyzer.parametric.lanes import Lanes, NotTogether
@@ -208,18 +208,20 @@ def _workspace(
     if settings.benchmark:
         (tried,) = choices.workspaces([call], settings, trial=True)
         basis = Basis.BOUNDED if tried.source == UNKNOWN else Basis.MEASURED
-        script.trials(tried.nbytes, basis, plan, tried.nbytes - tried.low_bytes)
+        script.trials(tried.nbytes, basis, plan, *_off(tried))
     workspace = choices.workspace(call, settings)
     if kept := choices.local_memory(call, settings, workspace.nbytes):
         script.library(kept)
     basis = Basis.BOUNDED if workspace.source == UNKNOWN else Basis.MEASURED
     following = NextPlans(choices, call, settings, workspace.nbytes)
     half = workspace.nbytes // 2 if device.releases["torch"] in _CUDNN_8 else 0
-    more, less = (
-        max(end, half)
-        for end in (workspace.high_bytes - workspace.nbytes, workspace.nbytes - workspace.low_bytes)
-    )
+    more, less = (max(end, half) for end in _off(workspace))
     return script.temporary(workspace.nbytes, basis, plan, following, more, less)
+
+
+def _off(workspace: Workspace) -> tuple[int, int]:
+    """Return the bytes by which a workspace may be larger, and smaller."""
+    return workspace.high_bytes - workspace.nbytes, workspace.nbytes - workspace.low_bytes
 
 
 def _at_batches(

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import TypeAlias
 
 from analyzer.devices import DeviceProfile
 from analyzer.graph import Operator, TensorMeta, dtype_bytes
@@ -78,6 +79,10 @@ ELEMENTS = {
 }
 
 
+# Bytes of a temporary, or what `Script.temporary` takes.
+StepSize: TypeAlias = int | tuple[int, Basis] | tuple[int, Basis, str, tuple[int, ...], int, int]
+
+
 class Steps:
     """Temporaries of an operator by name: `steps("a b -a cublas o")` takes a and b, gives a back, calls
     cuBLAS and allocates the next result.
@@ -85,7 +90,7 @@ class Steps:
     sizes: bytes of each, or bytes and how they are known.
     """
 
-    def __init__(self, script: Script, device: DeviceProfile, **sizes: int | tuple[int, Basis]) -> None:
+    def __init__(self, script: Script, device: DeviceProfile, **sizes: StepSize) -> None:
         self._script, self._device, self._sizes = script, device, sizes
         self._held: dict[str, int] = {}
         self._results = 0

@@ -2,8 +2,8 @@
 
 1. An exponential is a polynomial of a degree that the matrix's norm decides, of the matrix halved so often
    that its norm is small, and then squared as often. Of several matrices the degree is the highest, 18; of
-   one it is taken to be. Its five powers lie in one piece, and so do the five sums made of them: together
-   they are the peak.
+   one it is taken to be, and may take less, down to nothing (of a small norm: the matrix and ones). Its five
+   powers lie in one piece, and so do the five sums made of them: together they are the peak.
 2. A square root is made of eigenvalues and eigenvectors, a polar decomposition of singular values and vectors
    (`factorizations.py`, `decompositions.py`), and made equal to its adjoint.
 
@@ -12,7 +12,7 @@ Source: `aten/src/ATen/native/LinearAlgebra.cpp` (`mexp_impl`, `compute_T18_scal
 and 2.15), of square roots and polar decompositions torch 2.15, the first release that has them.
 
 Not modelled: matrices that are squared a different number of times (more than four of them take more than the
-polynomial does), and a single matrix whose norm asks for a lower degree, which takes less.
+polynomial does).
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ from analyzer.runtimes.pytorch.scratch.factorizations import (
     INDEX_BYTES,
     INFO_BYTES,
     Steps,
+    StepSize,
     count_of,
     solvable,
     symmetric,
@@ -58,11 +59,16 @@ def matrix_exponential(operator: Operator, device: DeviceProfile, script: Script
         return
     script.output(0)
     for nbytes in (INDEX_BYTES, bytes_of(matrix), real_bytes(matrix)):
-        script.temporary(nbytes, Basis.BOUNDED)
+        script.temporary(*_at_most(nbytes))
     give_back = _scaled_and_squared(script, device, matrix, Basis.BOUNDED)
-    script.temporary(bytes_of(matrix), Basis.BOUNDED)
+    script.temporary(*_at_most(bytes_of(matrix)))
     give_back()
     script.release(script.temporary(INDEX_BYTES))
+
+
+def _at_most(nbytes: int) -> tuple[int, Basis, str, tuple[int, ...], int, int]:
+    """Return the arguments of `Script.temporary` for what is taken at most."""
+    return nbytes, Basis.BOUNDED, "", (), 0, nbytes
 
 
 def _norms(script: Script, device: DeviceProfile, matrix: TensorMeta) -> None:
@@ -82,6 +88,10 @@ def _scaled_and_squared(
     """`compute_T18_scale_square` up to its result, of matrices all squared once; return what gives back the
     memory that is held until that is made. basis: of the polynomial, which may not be the one."""
     size, count, real = bytes_of(matrix), count_of(matrix), real_bytes(matrix)
+
+    def known(nbytes: int) -> StepSize:
+        return _at_most(nbytes) if basis == Basis.BOUNDED else nbytes
+
     steps = Steps(
         script,
         device,
@@ -90,10 +100,10 @@ def _scaled_and_squared(
         **dict.fromkeys(("keys", "places"), count * INDEX_BYTES),
         **dict.fromkeys(("length", "total", "ends", "last", "begins", "nothing", "splits"), INDEX_BYTES),
         **dict.fromkeys(("joined", "pair"), 2 * INDEX_BYTES),
-        **dict.fromkeys(("scaled", "copy"), (size, basis)),
-        **dict.fromkeys(("powers", "sums"), (_POWERS * size, basis)),
-        **dict.fromkeys(("before", "squared", "result"), (size, Basis.BOUNDED)),
-        coefficients=(_POWERS**2 * real, basis),
+        **dict.fromkeys(("scaled", "copy"), known(size)),
+        **dict.fromkeys(("powers", "sums"), known(_POWERS * size)),
+        **dict.fromkeys(("before", "squared", "result"), _at_most(size)),
+        coefficients=known(_POWERS**2 * real),
         unit=dtype_bytes(matrix.dtype),
         number=_NUMBER_BYTES,
         changes=count * INFO_BYTES,

@@ -134,19 +134,20 @@ class Script:
         assumed: int = 0,
         assumed_less: int | None = None,
     ) -> int:
-        """Take `nbytes` (0: nothing) until `release` or the operator's end; return a token."""
+        """Take `nbytes` (0: nothing, unless it may be more) until `release` or the operator's end; return a
+        token."""
         token = self._next
         self._next += 1
-        if nbytes > 0:
+        if nbytes > 0 or assumed:
             self.steps.append(
                 Take(token, nbytes, basis, "", self.rule, plan, smaller, "", assumed, assumed_less)
             )
             self._open.append(token)
         return token
 
-    def trials(self, nbytes: int, basis: Basis, plan: str, assumed: int = 0) -> None:
-        """Take `nbytes` (`assumed` of them unknown) while all plans are tried, the first time a thread needs
-        this plan; then empty the cache.
+    def trials(self, nbytes: int, basis: Basis, plan: str, assumed: int, assumed_less: int) -> None:
+        """Take `nbytes` while all plans are tried, the first time a thread needs this plan; then empty the
+        cache.
 
         Where there is no room for them half is taken, and so on.
         """
@@ -162,6 +163,7 @@ class Script:
             smaller=halves,
             trials_of=plan,
             assumed=assumed,
+            assumed_less=assumed_less,
         )
         self.steps += [trials, Give(token)]
 

@@ -304,3 +304,35 @@ def test_how_many_are_seen_at_most() -> None:
         assert above < math.exp(-20) and most <= count
     assert _seen_at_most(10_000, 1.0) == 10_000 and _seen_at_most(10_000, 0.0) < 20
     assert _seen_at_most(100_000, 0.75) < 100_000 * 0.76
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        "d = torch.rand(n, n, device=dev); d[d < 0.9] = 0",
+        "d = torch.rand(n, n, device=dev); d = d.masked_fill(d < 0.7, 0)",
+        "d = torch.randn(n, n, device=dev) * (torch.rand(n, n, device=dev) > 0.9)",
+        "d = torch.randn(n, n, device=dev); d = torch.where(d > 1.0, d, 0)",
+        "d = torch.randn(n, n, device=dev); d = torch.where(d < 1.0, 0, d)",
+        "d = torch.randn(n, n, device=dev).relu()",
+        "d = torch.nn.functional.dropout(torch.randn(n, n, device=dev), 0.9)",
+        "d = torch.randn(n, n, device=dev) * torch.empty(n, n, device=dev).bernoulli_(0.2)",
+    ],
+)
+def test_zeros_written_by_chance_bound_what_is_left(run: Any, capsys: Any, made: str) -> None:
+    """As many entries as a CPU finds of the same draws, and at most 2 % more: in each layout, of a matrix of 4 million."""
+    text = f"n, dev = 2048, 'cuda'\n{made}\n"
+    kept = "print('left', d.to_sparse_csr().values().numel(), d.to_sparse_csc().values().numel(), len(d.nonzero()))\n"
+    estimate = run(text + kept)
+    assert not estimate.incomplete, estimate.incomplete
+    found = [
+        int(word)
+        for line in capsys.readouterr().out.splitlines()
+        if "left" in line
+        for word in line.split()[1:]
+    ]
+    names: dict[str, Any] = {"torch": torch}
+    exec(text.replace("'cuda'", "'cpu'"), names)
+    real = int(names["d"].count_nonzero())
+    assert len(found) == 3 and all(0.99 * real < each < 1.02 * real for each in found), (found, real)
+    assert any("depends on data" in note for note in estimate.notes)

@@ -571,3 +571,22 @@ class Told:
 
     storages: list[Storage]
     operators: list[Operator]
+
+
+@pytest.mark.parametrize("mode", [frozenset(), frozenset({"benchmark"})])
+def test_a_workspace_that_is_taken_to_be_none_is_asked_for_so_that_its_range_counts(
+    mode: frozenset[str],
+) -> None:
+    """A convolution no record has, on a GPU nobody can ask about; the trials of benchmark mode may be more and less."""
+    x = tensor((7, 61, 39, 39), "float16", channels_last=True)
+    w, y = tensor((83, 61, 3, 3), "float16"), tensor((7, 83, 39, 39), "float16", channels_last=True)
+    call = called(0, "aten::convolution", (x, w, None, *ONE), (y,), settings=mode)
+    *trials, workspace = (
+        s for s in kernel_allocations(call, load("rtx4090")).steps if isinstance(s, Take) and s.plan
+    )
+    assert (workspace.nbytes, workspace.assumed_less) == (0, 0) and workspace.assumed > MIB
+    eager = Eager(Told([Storage(0, 4, Category.ACTIVATION, on_device=False)], [call]), load("rtx4090"))
+    asked = [event for event in eager.follow(Run(0)) if isinstance(event, Malloc) and event.plan]
+    assert len(asked) == 1 + len(mode) and all(event.is_unasked for event in asked)
+    for trial in trials:
+        assert trial.assumed_less == trial.nbytes > MIB and trial.assumed > MIB

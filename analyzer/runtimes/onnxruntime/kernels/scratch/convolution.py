@@ -64,9 +64,9 @@ def _cuda_conv(node: Node, graph: RuntimeGraph, settings: KernelSettings) -> Tak
     each = _at_each_batch(found) if _at_many(found) else [found]
     taken = choices_of(settings.device).frontend(each)
     known = "bounded" if any(one.source == UNKNOWN for one in taken) else "measured"
-    size: Any = (
-        Lanes(np.array([one.nbytes for one in taken], np.int64)) if _at_many(found) else taken[0].nbytes
-    )
+    # A request that is not made has no range: nothing, where that is a guess, is a byte.
+    sizes = [max(one.nbytes, int(one.source == UNKNOWN)) for one in taken]
+    size: Any = Lanes(np.array(sizes, np.int64)) if _at_many(found) else sizes[0]
     return [(size, known)]
 
 

@@ -1,0 +1,89 @@
+"""How many elements are not zero at most after an operator that writes zeros by chance, or by a mask.
+
+1. What a mask of a known number of elements is multiplied with, or keeps (`where`), has no more that are not
+   zero than the mask.
+2. What zeros are written to through a mask (`masked_fill`, `x[mask] = 0`) has no more than the mask leaves.
+3. Of what a dropout or a draw of truth values keeps with a probability, more are not seen in a thousand
+   million runs (`counts.py`, rule 2).
+4. Of normal numbers, so many are above nothing (`relu`).
+5. What is not equal to zero (`ne`) is as many as are not zero.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from .calls import DispatchedCall
+from .counts import KnownCounts
+from .sizes import is_mask
+
+aten = torch.ops.aten
+_UNEQUAL = (aten.ne.Scalar, aten.ne.Tensor)
+_MULTIPLYING = (aten.mul.Tensor, aten.mul_.Tensor)
+_FILLING = (aten.masked_fill.Scalar, aten.masked_fill_.Scalar)
+_FILLING_BY_TENSOR = (aten.masked_fill.Tensor, aten.masked_fill_.Tensor)
+_PUTTING = (aten.index_put.default, aten.index_put_.default)
+_DRAWING_FLAGS = (aten.bernoulli.p, aten.bernoulli_.float)
+_RECTIFYING = (aten.relu.default, aten.relu_.default)
+
+
+def most_left(call: DispatchedCall, counts: KnownCounts, most: Any) -> int | None:
+    """Return the most elements of an operator's first result that are not zero, None if nothing is known.
+    most: the same of a tensor."""
+    func = call.func
+    if func in _UNEQUAL and (whole := call.argument("self")).dim():
+        other = call.argument("other")
+        zero = most(other) == 0 and not other.dim() if isinstance(other, torch.Tensor) else other == 0
+        return most(whole) if zero else None
+    if func in _MULTIPLYING:
+        return _most_of_product(call.argument("self"), call.argument("other"), most)
+    if func is aten.where.self:
+        return _most_chosen(call, counts, most)
+    if (mask := _mask_of_zeros(call, most)) is not None:
+        whole, least = call.argument("self"), counts.at_least(mask)
+        return whole.numel() - least if least is not None and mask.shape == whole.shape else None
+    if func is aten.native_dropout.default and call.argument("train") is not False:
+        return counts.seen_at_most(call.argument("input").numel(), 1 - call.argument("p"))
+    if func in _DRAWING_FLAGS:
+        return counts.seen_at_most(call.argument("self").numel(), call.argument("p"))
+    if func in _RECTIFYING and counts.share_below(call.argument("self"), 0.0) is not None:
+        share = counts.share_below(call.argument("self"), 0.0)
+        return counts.seen_at_most(call.argument("self").numel(), 1 - (share or 0.0))
+    return None
+
+
+def _most_of_product(one: Any, other: Any, most: Any) -> int | None:
+    """Return the most of a product, which has the shape of both factors or of the one that is known."""
+    if not isinstance(other, torch.Tensor):
+        return None
+    shape = torch.broadcast_shapes(one.shape, other.shape)
+    known = [most(factor) for factor in (one, other) if factor.shape == shape and factor.dim()]
+    return min((count for count in known if count is not None), default=None)
+
+
+def _most_chosen(call: DispatchedCall, counts: KnownCounts, most: Any) -> int | None:
+    """Return the most of what a mask chooses, where the one or the other is zero."""
+    mask, one, other = (call.argument(name) for name in ("condition", "self", "other"))
+    if mask.shape != torch.broadcast_shapes(one.shape, other.shape):
+        return None
+    if most(other) == 0:
+        return counts.at_most(mask)
+    least = counts.at_least(mask) if most(one) == 0 else None
+    return None if least is None else mask.numel() - least
+
+
+def _mask_of_zeros(call: DispatchedCall, most: Any) -> torch.Tensor | None:
+    """Return the mask through which zeros are written, None if nothing or something else is."""
+    func = call.func
+    if func in _FILLING and call.argument("value") == 0:
+        return call.argument("mask")  # type: ignore[no-any-return]
+    if func in _FILLING_BY_TENSOR and most(call.argument("value")) == 0:
+        return call.argument("mask")  # type: ignore[no-any-return]
+    if func not in _PUTTING or call.argument("accumulate"):
+        return None
+    places = call.argument("indices")
+    masks = [place for place in places if is_mask(place)]
+    zeros = len(masks) == len(places) == 1 and most(call.argument("values")) == 0
+    return masks[0] if zeros else None
