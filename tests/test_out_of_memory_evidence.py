@@ -11,10 +11,12 @@ def test_the_page_is_what_its_command_writes() -> None:
 
 def test_changes_that_are_named_run() -> None:
     every = rows()
-    assert sum(one.fails for one in every) >= len(every) - 1
-    assert all(one.runs for one in every)
+    assert len(every) >= 20 and all(one.fails and one.line for one in every)
+    assert all(one.removed for one in every)
+    assert all(measured["ended"] == "ok" for one in every for _, _, measured in one.remedies)
 
 
 def test_settings_hold_what_was_said() -> None:
     settings = [row for one in rows() for row in one.settings]
-    assert settings and all(said == took for name, said, took in settings if name.startswith("expandable"))
+    assert len(settings) >= 20 and sum(said == took for _, said, took in settings) >= len(settings) - 2
+    assert all(10 * abs(said - took) < took for _, said, took in settings)

@@ -10,7 +10,8 @@ class ModelCall:
     """The first call of a model from outside any. name: the variable it is in, "" where it is in none; file,
     line: where it is called. blocks: paths of the modules it repeats. batch: first dimension of its first
     input, None without a tensor. gradients: whether they were on. own_checkpointing: it has a method that
-    switches checkpointing on (`gradient_checkpointing_enable`)."""
+    switches checkpointing on (`gradient_checkpointing_enable`). optimized: an optimizer has parameters of it,
+    None where no optimizer made a step."""
 
     name: str
     file: str
@@ -19,3 +20,4 @@ class ModelCall:
     batch: int | None = None
     gradients: bool = True
     own_checkpointing: bool = False
+    optimized: bool | None = None

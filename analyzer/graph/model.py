@@ -347,6 +347,8 @@ class Graph:
     calls: places in the program where a model is called from outside any, each with the model's number; of a
     program that was followed.
     models: how it first calls each of them.
+    garbage: storages that lay in reference cycles until Python's collector ran; excepted: those that only the
+    frames of an exception kept when it ran out of memory.
     guards: its comparisons of sizes, where the capture was to record them
     (`capture/pytorch/recording/asked_sizes.py`).
     alike: the compute capabilities of known GPUs for which it is the same program; none of it where it asked
@@ -365,6 +367,8 @@ class Graph:
     unfinished: bool = False
     calls: tuple[tuple[int, int], ...] = ()
     models: tuple[ModelCall, ...] = ()
+    garbage: frozenset[int] = frozenset()
+    excepted: frozenset[int] = frozenset()
     guards: tuple[SizeGuard, ...] = ()
     alike: frozenset[tuple[int, int]] = frozenset()
     derived: dict[str, Any] = field(default_factory=dict, init=False, repr=False, compare=False)

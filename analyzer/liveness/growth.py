@@ -2,7 +2,8 @@
 
 1. A model is called (`Graph.calls`); the **level** of a call is what is alive on the device when it begins.
 2. **Growth** is the longest run of calls whose levels rise by about the same: every rise at least half of
-   their median. At least `_LEAST` of them, since the first steps of a training rise too, once, by gradients
+   their median. A step may call its model several times: every second, third and fourth call are looked at
+   too. At least `_LEAST` of them, since the first steps of a training rise too, once, by gradients
    and the optimizer's states.
 3. It consists of what was born in the run and is alive at its end; who holds most of that is said
    (`holders.py`).
@@ -22,17 +23,21 @@ from analyzer.liveness.holders import Kind, holders
 from analyzer.liveness.lifetimes import lifetimes, live_bytes
 
 _LEAST = 4
+_RUNS = [(stride, offset) for stride in (1, 2, 3, 4) for offset in range(stride)]
 
 
 @dataclass(frozen=True, slots=True)
 class Rise:
-    """calls: how many rose in a row; bytes: the median of their rises. kind: who holds most of it; operator:
-    the one that made most of it (None: none did)."""
+    """calls: how many rose in a row; nbytes: the median of their rises; every: how many calls of the model
+    make one of these. kind: who holds most of it; operator: the one that made most of it (None: none did).
+    places: where in the program the model is called."""
 
     calls: int
     nbytes: int
     kind: Kind
     operator: int | None
+    every: int = 1
+    places: tuple[int, ...] = ()
 
 
 def growth(graph: Graph) -> Rise | None:
@@ -42,14 +47,16 @@ def growth(graph: Graph) -> Rise | None:
     ranges = lifetimes(graph, "eager")
     levels = live_bytes(graph, ranges)
     first = count = 0
-    begins: list[int] = []
-    rises: list[int] = []
+    every, begins, rises = 1, [0], [0]
+    calls: list[int] = []
     for model in {model for _, model in graph.calls}:
         places = [place for place, called in graph.calls if called == model and place < len(levels)]
-        changes = [levels[after] - levels[before] for before, after in pairwise(places)]
-        run = _longest(changes)
-        if run[1] > count:
-            (first, count), begins, rises = run, places, changes
+        for stride, offset in _RUNS:
+            at = places[offset::stride]
+            changes = [levels[after] - levels[before] for before, after in pairwise(at)]
+            run = _longest(changes)
+            if run[1] >= _LEAST and run[1] * stride > count * every:
+                (first, count), every, begins, rises, calls = run, stride, at, changes, places
     if count < _LEAST:
         return None
     begin, end = begins[first], begins[first + count]
@@ -68,7 +75,7 @@ def growth(graph: Graph) -> Rise | None:
         return None
     maker = by_maker[makers.most_common(1)[0][0]] if makers else None
     rise = int(median(rises[first : first + count]))
-    return Rise(count, rise, kinds.most_common(1)[0][0], maker)
+    return Rise(count, rise, kinds.most_common(1)[0][0], maker, every, tuple(calls))
 
 
 def _longest(rises: list[int]) -> tuple[int, int]:

@@ -10,7 +10,9 @@
    goes through that computation, the **graph** behind the result keeps it: autograd saved it in vain, and a
    variable holds the result.
 
-5. In a program that ended before its end (`Graph.unfinished`) nothing that was alive then is held in vain:
+5. What nothing will read again, and only Python's collector freed, is held by a reference **cycle**
+   (`Graph.garbage`); what only the frames of an **exception** kept, by that (`Graph.excepted`).
+6. In a program that ended before its end (`Graph.unfinished`) nothing that was alive then is held in vain:
    what lies behind a living result, computed with gradients, waits for **autograd**'s backward pass, where
    the program trains; everything else for what was **ahead**.
 
@@ -31,7 +33,9 @@ from typing import Any, Literal, TypeAlias
 
 from analyzer.graph import Category, Graph, Phase, Run, Storage, view_of
 
-Kind: TypeAlias = Literal["model", "optimizer", "caller", "reader", "autograd", "program", "graph", "ahead"]
+Kind: TypeAlias = Literal[
+    "model", "optimizer", "caller", "reader", "autograd", "program", "graph", "ahead", "cycle", "exception"
+]
 
 _OWNERS: dict[Category, Kind] = {
     Category.PARAMETER: "model",
@@ -65,10 +69,14 @@ def holders(graph: Graph, position: int, storages: Collection[int]) -> dict[int,
         readers = [~operator for operator in view.succ[index] if view.nodes[operator]["position"] >= position]
         if owner := _owner(storage):
             by_storage[index] = Holder(owner)
+        elif index in graph.excepted:
+            by_storage[index] = Holder("exception")
         elif readers:
             last = max(readers)
             backward = storage.saved and graph.operators[last].phase is Phase.BACKWARD
             by_storage[index] = Holder("autograd" if backward else "reader", last)
+        elif index in graph.garbage:
+            by_storage[index] = Holder("cycle")
         elif graph.unfinished and _outlives(view.nodes[index], end):
             by_storage[index] = Holder("autograd" if storage.saved else "ahead")
         else:

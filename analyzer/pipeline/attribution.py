@@ -110,7 +110,7 @@ def _origin(malloc: Malloc, description: Description) -> Origin:
 def out_of_memory(
     failure: Failure, events: Sequence[AllocationEvent], describe: Callable[[Malloc], Description]
 ) -> OutOfMemory:
-    """Return the failed request in the user's terms; its phase is the current named event."""
+    """Return the failed request in the user's terms. Its phase: the event under way, else its operator's."""
     description = describe(failure.malloc)
     following = events[failure.position :]
     return OutOfMemory(
@@ -125,7 +125,7 @@ def out_of_memory(
         operator=description.operator,
         module=description.module,
         source=description.source,
-        phase=next((event.name for event in following if isinstance(event, Event)), ""),
+        phase=next((event.name for event in following if isinstance(event, Event)), description.phase),
     )
 
 

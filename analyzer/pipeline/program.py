@@ -11,7 +11,7 @@ import contextlib
 import io
 import os
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -20,13 +20,14 @@ from typing import TYPE_CHECKING, Any
 from analyzer.analysis import Analysis
 from analyzer.devices import DeviceProfile, resolve
 from analyzer.errors import AnalyzerError, OptionError, TargetError, file_like
-from analyzer.graph import Category, Graph
+from analyzer.graph import Category, Death, Graph, Run
 from analyzer.options import Options
 from analyzer.pipeline.assemble import Captured, assemble
 from analyzer.pipeline.peers import Peers, Work
 from analyzer.ranks import Post, Rank
 from analyzer.runtimes import base
 from analyzer.runtimes.base import Limit, Source
+from analyzer.runtimes.events import Malloc
 from analyzer.sandbox import apart, current
 from analyzer.targets import require_torch
 
@@ -72,7 +73,13 @@ def follow(
     seconds = max(_AGAIN_SECONDS, 3 * (time.monotonic() - begun))
     with apart(), contextlib.redirect_stdout(io.StringIO()):
         until = "steady" if until == "end" else until
-        again = follow_on(until=until, limitless=True, least_steps=followed.ran.steps, seconds=seconds)
+        again = follow_on(
+            until=until,
+            limitless=True,
+            least_steps=followed.ran.steps,
+            seconds=seconds,
+            collects=not _late_garbage(followed.ran.graph),
+        )
     if again.ran.error is not None:
         return analysis, error
     free = concluded(again, options, name, one, notes)
@@ -112,10 +119,11 @@ def watched(
     least_steps: int = 0,
     seconds: float | None = None,
     text: str | None = None,
+    collects: bool = True,
 ) -> Followed:
     """Follow the program, as `follow`. limitless: serve every request, whatever the device has. least_steps:
     it is not steady before more than so many; seconds: end it after so long. text:
-    what is run in the place of the script's own."""
+    what is run in the place of the script's own. collects: Python's garbage collector runs by itself."""
     one = job or Rank()
     if until not in ("end", "steady") and (isinstance(until, (bool, str)) or until < 1):
         raise OptionError(f"until is {until!r}", 'give "end", "steady", or a number of optimizer steps')
@@ -161,6 +169,7 @@ def watched(
             progress=_steps(progress, live),
             whole=whole,
             described=runtime.describes,
+            collects=collects,
         )
         if (box := current()) is not None:
             box.ended()
@@ -195,7 +204,33 @@ def concluded(
     )
     if ran.trained:
         options = replace(options, mode="train")
-    return assemble(captured, options, base.named(options.runtime or "pytorch"), limit)
+    return _with_held(assemble(captured, options, base.named(options.runtime or "pytorch"), limit), graph)
+
+
+def _with_held(analysis: Analysis, graph: Graph) -> Analysis:
+    """Return the analysis with what cycles and exceptions held where memory ran out."""
+    failed = analysis.estimate.out_of_memory
+    if failed is None or not (graph.garbage or graph.excepted):
+        return analysis
+    mallocs = (event for event in analysis.events if isinstance(event, Malloc))
+    served = {event.storage for event in mallocs if not event.fails}
+    failed = replace(
+        failed,
+        cycle_bytes=_bytes_of(graph, _late_garbage(graph) & served),
+        exception_bytes=_bytes_of(graph, graph.excepted & served),
+    )
+    return replace(analysis, estimate=replace(analysis.estimate, out_of_memory=failed))
+
+
+def _late_garbage(graph: Graph) -> set[int]:
+    """Return what lay in cycles when the program ended: what died in them behind its last operator."""
+    last = max((place for place, moment in enumerate(graph.program) if isinstance(moment, Run)), default=0)
+    late = (moment.storage for moment in graph.program[last:] if isinstance(moment, Death))
+    return graph.garbage & set(late)
+
+
+def _bytes_of(graph: Graph, storages: Collection[int]) -> int:
+    return sum(graph.storages[index].nbytes for index in storages if graph.storages[index].on_device)
 
 
 def _awaited(ran: Ran) -> Graph:

@@ -29,6 +29,8 @@ _WORDS: dict[Kind, str] = {
     "program": UNREAD[0],
     "graph": UNREAD[1],
     "ahead": "what was still to come",
+    "cycle": UNREAD[2],
+    "exception": UNREAD[3],
 }
 # Where a file is run there are no variables, and what nothing reads is a result.
 _OF_FILES = {**_WORDS, "model": "the session", "program": "the caller"}

@@ -1,71 +1,107 @@
-"""Changes of a program's text that may make it take less, each of a line or two.
+"""Changes of a program's text that may make it take less, each of a few lines.
 
 1. A line is put behind the last assignment of the model's variable before its first call: checkpointing of
    the blocks it repeats (`torch.utils.checkpoint`), autocast around its forward pass, weights in half
-   precision.
-2. A keyword of a call is added or replaced: `batch_size` of a loader, an optimizer's `fused`, a Trainer's
-   arguments (transformers' `TrainingArguments`).
-3. Numbers equal to the batch of the model's first call, where a call makes a tensor of them, are divided; and
-   so are the values of arguments whose name says that they are a batch.
+   precision; and, of a model that no optimizer trains, that its parameters need no gradients.
+2. A keyword of a call is added or replaced: an optimizer's `fused`, a Trainer's arguments (transformers'
+   `TrainingArguments`); an optimizer with states is replaced by one with smaller ones (bitsandbytes' 8-bit
+   AdamW where it is installed, `torch.optim.Adafactor`, SGD).
+3. What autograd saves of a model waits in host memory (`torch.autograd.graph.save_on_cpu`); a loss is
+   computed in parts, each of them again in the backward pass.
 4. What is summed or collected with its graph is detached; a function that only evaluates gets
-   `@torch.no_grad()`.
+   `@torch.no_grad()`. What only a cycle or an exception keeps is let go of (`gc.collect`,
+   `traceback.clear_frames`).
 
-Nothing here says that a change helps, or that the program still runs: that is followed (`way_out.py`).
+Those of its batch are in `batch_edits.py`. Nothing here says that a change helps, or that the program still
+runs and trains: that is followed (`way_out.py`).
 """
 
 from __future__ import annotations
 
 import ast
-import re
+import importlib.util
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from analyzer.graph.calls import ModelCall
+from analyzer.results.estimate import UNREAD
 
+TRAINERS_ARGUMENTS = ("TrainingArguments", "Seq2SeqTrainingArguments", "SFTConfig")
+# What is packed waits in host memory until the backward pass unpacks it (`torch/autograd/graph.py`).
+_OFFLOADED = """def offloaded(*args, forward={name}.forward, **kwargs):
+    with torch.autograd.graph.save_on_cpu(): return forward(*args, **kwargs)
+{name}.forward = offloaded"""
+# Each part is computed again in the backward pass: what a loss saves is never there for all of them.
+_IN_PARTS = (
+    "def in_parts(x, y, of=torch.nn.functional.cross_entropy):",
+    "    from torch.utils.checkpoint import checkpoint",
+    "    parts = zip(x.chunk(8), y.chunk(8), strict=True)",
+    "    return sum(checkpoint(of, a, b, use_reentrant=False) * len(b) for a, b in parts) / len(y)",
+)
 _OPTIMIZERS = ("SGD", "Adam", "AdamW", "Adagrad")  # those with fused kernels (torch/optim)
-_MAKERS = ("randn", "rand", "randint", "zeros", "ones", "empty", "full", "randn_like")
-_BATCH_OPTION = re.compile(r"--[\w-]*batch[\w-]*")
-_BATCH_NAME = re.compile(r"(?i)batch|^bsz?$")
 
 
 @dataclass(frozen=True, slots=True)
 class Edit:
     """One change. name: what it does. text: the program's text with it, "" where that stays; arguments: its
-    arguments, None where they stay. numbers: whether it changes the numbers that are computed."""
+    arguments, None where they stay. numbers: whether it changes the numbers that are computed. cuts: it takes
+    tensors out of their graph, which may be one that a backward pass goes through."""
 
     name: str
     text: str = ""
     arguments: tuple[str, ...] | None = None
     numbers: bool = False
+    cuts: bool = False
 
 
-def edits(text: str, models: Sequence[ModelCall], trains: bool, vain: str) -> list[Edit]:
-    """Return the changes, those first that change nothing of what is computed. trains: the program has a
-    backward pass. vain: the line (its number) that makes most of what is held in vain, "" without."""
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What is known of a program that finds no memory. trains: it has a backward pass. vain: the line (its
+    number) that makes most of what grows, "" without; held_by: who keeps that. exception, cycle: frames of an
+    exception, or reference cycles, keep memory."""
+
+    trains: bool
+    vain: str = ""
+    held_by: str = ""
+    exception: bool = False
+    cycle: bool = False
+
+
+def edits(text: str, models: Sequence[ModelCall], found: Found) -> list[Edit]:
+    """Return the changes, those first that change nothing of what is computed."""
     try:
         tree = ast.parse(text)
     except SyntaxError:
         return []
-    found = [*(_released(text, tree, int(vain)) if vain.isdigit() else ())]
     named = [model for model in models if model.name]
-    if not trains:
-        found += [
+    changes = [*_kept(text, tree, found)]
+    if found.vain.isdigit() and found.held_by in ("", *UNREAD[:2]):
+        changes += _released(text, tree, int(found.vain), found.held_by)
+    if not found.trains:
+        changes += [
             edit for model in named[:1] if model.gradients for edit in _without_gradients(text, tree, model)
         ]
     else:
-        found += _optimizers(text, tree)
-        found += _trainer(text, tree, {"gradient_checkpointing": True})
-        found += _blocks(text, tree, named)
-    found += _trainer(text, tree, {"eval_accumulation_steps": 1})
-    if trains:
-        found += _trainer(text, tree, {"bf16": True}, numbers=True)
-        found += _after(
+        untrained = [model for model in named if model.optimized is False and model.gradients]
+        line = "{name}.requires_grad_(False)"
+        changes += _after(text, tree, untrained, "no gradients of what no optimizer trains", line)
+        changes += _optimizers(text, tree)
+        changes += _trainer(text, tree, {"gradient_checkpointing": True})
+        changes += _blocks(text, tree, named)
+        if not found.vain:  # where a graph is kept by mistake, the host would keep it
+            changes += _after(text, tree, named, "saved tensors wait on the host", _OFFLOADED)
+    changes += _trainer(text, tree, {"eval_accumulation_steps": 1})
+    if found.trains:
+        changes += _in_parts(text, tree)
+        changes += _trainer(text, tree, {"bf16": True}, numbers=True)
+        changes += _after(
             text, tree, named[:1], "autocast bf16",
             '{name}.forward = torch.autocast("cuda", torch.bfloat16)({name}.forward)', numbers=True,
         )  # fmt: skip
+        changes += _smaller_states(text, tree)
     else:
-        found += _after(text, tree, named, "weights in bf16", "{name}.to(torch.bfloat16)", numbers=True)
-    return [edit for edit in found if edit.text != text and _parses(edit.text)]
+        changes += _after(text, tree, named, "weights in bf16", "{name}.to(torch.bfloat16)", numbers=True)
+    return [edit for edit in changes if edit.text != text and _parses(edit.text)]
 
 
 def _parses(text: str) -> bool:
@@ -76,78 +112,8 @@ def _parses(text: str) -> bool:
     return True
 
 
-def smaller(text: str, arguments: Sequence[str], models: Sequence[ModelCall], by: int) -> list[Edit]:
-    """Return the changes that divide the batch."""
-    found = []
-    changed = _smaller_arguments(arguments, by)
-    name = f"batch divided by {by}"
-    if changed is not None:
-        found.append(Edit(name, arguments=changed, numbers=True))
-    try:
-        tree = ast.parse(text)
-    except SyntaxError:
-        return found
-    batches = {model.batch for model in models if model.batch}
-    numbers = [*_batches_by_name(tree), *_batches_by_size(tree, batches)]
-    spans = {(node.lineno, node.col_offset, node.end_col_offset or 0, value) for node, value in numbers}
-    if spans and all(value >= by for *_, value in spans):
-        lines = text.splitlines(keepends=True)
-        for line, begin, end, value in sorted(spans, reverse=True):
-            lines[line - 1] = _spliced(lines[line - 1], begin, end, str(value // by))
-        found.append(Edit(name, "".join(lines), numbers=True))
-    return found
-
-
-def _smaller_arguments(arguments: Sequence[str], by: int) -> tuple[str, ...] | None:
-    """Return the program's arguments with a smaller batch, None where none says one."""
-    changed = list(arguments)
-    for place, word in enumerate(arguments):
-        option, equals, value = word.partition("=")
-        if not _BATCH_OPTION.fullmatch(option):
-            continue
-        if equals and value.isdigit() and int(value) >= by:
-            changed[place] = f"{option}={int(value) // by}"
-        elif not equals and place + 1 < len(arguments) and arguments[place + 1].isdigit():
-            changed[place + 1] = str(max(int(arguments[place + 1]) // by, 1))
-    return None if changed == list(arguments) else tuple(changed)
-
-
-def _integer(node: ast.AST | None) -> int | None:
-    is_number = isinstance(node, ast.Constant) and type(node.value) is int and node.value > 1
-    return node.value if is_number else None  # type: ignore[union-attr]
-
-
-def _batches_by_name(tree: ast.Module) -> Iterator[tuple[ast.expr, int]]:
-    """Yield the numbers that a name says are a batch: keywords, variables, defaults of options."""
-    for node in ast.walk(tree):
-        pairs: list[tuple[str, ast.expr]] = []
-        if isinstance(node, ast.Call):
-            pairs = [(word.arg or "", word.value) for word in node.keywords]
-            first = node.args[0] if node.args else None
-            if isinstance(first, ast.Constant) and _BATCH_OPTION.fullmatch(str(first.value)):
-                pairs = [("batch", value) for name, value in pairs if name == "default"]
-        elif isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
-            pairs = [(node.targets[0].id, node.value)]
-        for name, value in pairs:
-            if _BATCH_NAME.search(name) and (number := _integer(value)) is not None:
-                yield value, number
-
-
-def _batches_by_size(tree: ast.Module, batches: set[int]) -> Iterator[tuple[ast.expr, int]]:
-    """Yield the numbers equal to a batch from which a call makes a tensor."""
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in _MAKERS:
-            sizes = [
-                *node.args,
-                *(part for arg in node.args if isinstance(arg, ast.Tuple) for part in arg.elts),
-            ]
-            for value in sizes:
-                if (number := _integer(value)) in batches and number is not None:
-                    yield value, number
-
-
-def _released(text: str, tree: ast.Module, line: int) -> Iterator[Edit]:
-    """Yield ways to let go of a graph that is kept by a sum, a list, or an evaluation's variables."""
+def _released(text: str, tree: ast.Module, line: int, held_by: str) -> Iterator[Edit]:
+    """Yield ways to let go of what is kept by a sum, a list, or an evaluation's variables."""
     function = next(
         (
             node
@@ -156,29 +122,91 @@ def _released(text: str, tree: ast.Module, line: int) -> Iterator[Edit]:
         ),
         None,
     )
-    calls = ast.walk(function) if function is not None else ()
-    if function is not None and not any(
-        isinstance(node, ast.Attribute) and node.attr in ("backward", "step") for node in calls
+    parts = ast.walk(function) if function is not None else ()
+    in_graph = held_by in ("", UNREAD[1])
+    if (
+        in_graph
+        and function is not None
+        and function.name not in ("forward", "__init__", "__call__")
+        and not any(isinstance(node, ast.Attribute) and node.attr in ("backward", "step") for node in parts)
     ):
-        yield Edit(
-            "no_grad around the evaluation", _inserted(text, function.lineno, function, ["@torch.no_grad()"])
-        )
+        begins = min([function.lineno, *(node.lineno for node in function.decorator_list)])
+        changed = inserted(text, begins, function, ["@torch.no_grad()"])
+        yield Edit("no_grad around the evaluation", changed, cuts=True)
     for node in ast.walk(tree):
-        if isinstance(node, ast.AugAssign) and isinstance(node.op, ast.Add):
-            yield Edit("what is summed is detached", _wrapped(text, node.value, ".detach()"))
+        if in_graph and isinstance(node, ast.AugAssign) and isinstance(node.op, ast.Add):
+            changed = _wrapped(text, node.value, ".detach()")
+            yield Edit("what is summed is detached", changed, cuts=True)
         is_append = isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.args
         if is_append and node.func.attr == "append":  # type: ignore[attr-defined]
-            yield Edit("what is collected is detached", _wrapped(text, node.args[0], ".detach()"))  # type: ignore[attr-defined]
-            yield Edit(
-                "what is collected goes to the host",
-                _wrapped(text, node.args[0], ".detach().cpu()"),  # type: ignore[attr-defined]
+            value = node.args[0]  # type: ignore[attr-defined]
+            if in_graph:
+                changed = _wrapped(text, value, ".detach()")
+                yield Edit("what is collected is detached", changed, cuts=True)
+            changed = _wrapped(text, value, ".detach().cpu()")
+            yield Edit("what is collected goes to the host", changed, cuts=True)
+
+
+def _kept(text: str, tree: ast.Module, found: Found) -> Iterator[Edit]:
+    """Yield ways to let go of what an exception or a cycle keeps."""
+    if found.exception:
+        clears = "import sys, traceback; traceback.clear_frames(sys.exc_info()[2])"
+        for node in ast.walk(tree):
+            if isinstance(node, ast.ExceptHandler):
+                begin = node.body[0]
+                changed = inserted(text, begin.lineno, begin, [clears])
+                yield Edit("frames of the exception are cleared", changed)
+    if found.cycle and found.vain.isdigit():
+        for node in ast.walk(tree):
+            simple = isinstance(node, (ast.Assign, ast.AugAssign, ast.Expr, ast.Return))
+            if simple and node.lineno <= int(found.vain) <= (node.end_lineno or 0):  # type: ignore[attr-defined]
+                collects = ["import gc; gc.collect()"]
+                yield Edit("garbage is collected in every step", inserted(text, node.lineno, node, collects))  # type: ignore[attr-defined,arg-type]
+
+
+def _in_parts(text: str, tree: ast.Module) -> Iterator[Edit]:
+    """Yield the program with a loss that is computed in parts, each of them again in the backward pass."""
+    losses = [
+        node.func
+        for node in calls(tree, ("cross_entropy",))
+        if len(node.args) == 2 and not node.keywords and node.func.end_lineno == node.func.lineno
+    ]
+    begin = next((node for node in tree.body if not _is_head(node)), None)
+    if losses and begin is not None:
+        lines = text.splitlines(keepends=True)
+        for func in sorted(losses, key=lambda func: (func.lineno, func.col_offset), reverse=True):
+            lines[func.lineno - 1] = spliced(
+                lines[func.lineno - 1], func.col_offset, func.end_col_offset or 0, "in_parts"
             )
+        yield Edit("loss in 8 parts", inserted("".join(lines), begin.lineno, begin, _IN_PARTS), numbers=True)
+
+
+def _is_head(node: ast.stmt) -> bool:
+    """Return whether a statement is a module's docstring or an import."""
+    is_text = isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
+    return is_text or isinstance(node, (ast.Import, ast.ImportFrom))
+
+
+def _smaller_states(text: str, tree: ast.Module) -> Iterator[Edit]:
+    """Yield the program with an optimizer whose states are smaller."""
+    others = ["torch.optim.Adafactor", "torch.optim.SGD"]
+    if importlib.util.find_spec("bitsandbytes") is not None:
+        others.insert(0, '__import__("bitsandbytes").optim.AdamW8bit')
+    for node in calls(tree, ("Adam", "AdamW")):
+        for other in others:
+            lines = text.splitlines(keepends=True)
+            func = node.func
+            if func.end_lineno == func.lineno:
+                lines[func.lineno - 1] = spliced(
+                    lines[func.lineno - 1], func.col_offset, func.end_col_offset or 0, other
+                )
+                yield Edit(f"optimizer {other.rpartition('.')[2]}", "".join(lines), numbers=True)
 
 
 def _without_gradients(text: str, tree: ast.Module, model: ModelCall) -> Iterator[Edit]:
     outer = next((node for node in tree.body if node.lineno <= model.line <= (node.end_lineno or 0)), None)
     if outer is not None and not isinstance(outer, (ast.FunctionDef, ast.ClassDef)):
-        changed = _inserted(text, outer.lineno, outer, ["torch.set_grad_enabled(False)"])
+        changed = inserted(text, outer.lineno, outer, ["torch.set_grad_enabled(False)"])
         yield Edit("no gradients", changed)
     else:
         line = "{name}.forward = torch.no_grad()({name}.forward)"
@@ -186,20 +214,20 @@ def _without_gradients(text: str, tree: ast.Module, model: ModelCall) -> Iterato
 
 
 def _optimizers(text: str, tree: ast.Module) -> Iterator[Edit]:
-    for node in _calls(tree, _OPTIMIZERS):
+    for node in calls(tree, _OPTIMIZERS):
         if not any(word.arg in ("fused", "foreach") for word in node.keywords):
             for keyword in ("fused=True", "foreach=False"):
-                yield Edit(f"optimizer with {keyword}", _with_keyword(text, node, keyword))
+                yield Edit(f"optimizer with {keyword}", with_keyword(text, node, keyword))
 
 
 def _trainer(
     text: str, tree: ast.Module, settings: Mapping[str, object], numbers: bool = False
 ) -> Iterator[Edit]:
-    for node in _calls(tree, ("TrainingArguments", "Seq2SeqTrainingArguments", "SFTConfig")):
+    for node in calls(tree, TRAINERS_ARGUMENTS):
         given = {word.arg: word.value for word in node.keywords}
         for name, value in settings.items():
             if name not in given:
-                yield Edit(f"{name}={value}", _with_keyword(text, node, f"{name}={value}"), numbers=numbers)
+                yield Edit(f"{name}={value}", with_keyword(text, node, f"{name}={value}"), numbers=numbers)
 
 
 def _blocks(text: str, tree: ast.Module, models: Sequence[ModelCall]) -> Iterator[Edit]:
@@ -238,9 +266,7 @@ def _after(
             return
         last = max(made, key=lambda node: node.lineno)
         added = lines.replace("{name}", model.name).split("\n")
-        changed = _inserted(
-            changed, (last.end_lineno or last.lineno) + 1 + _added(text, changed), last, added
-        )
+        changed = inserted(changed, (last.end_lineno or last.lineno) + 1 + _added(text, changed), last, added)
     if models:
         yield Edit(name, changed, numbers=numbers)
 
@@ -250,22 +276,23 @@ def _added(text: str, changed: str) -> int:
     return changed.count("\n") - text.count("\n")
 
 
-def _calls(tree: ast.Module, names: Sequence[str]) -> Iterator[ast.Call]:
+def calls(tree: ast.AST, names: Sequence[str] | None) -> Iterator[ast.Call]:
+    """Yield the calls of functions and methods of these names, of any where there is None."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Call):
             called = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
-            if called in names:
+            if names is None or called in names:
                 yield node
 
 
-def _with_keyword(text: str, call: ast.Call, keyword: str) -> str:
+def with_keyword(text: str, call: ast.Call, keyword: str) -> str:
     """Return the text with a keyword at the end of a call."""
     lines = text.splitlines(keepends=True)
     assert call.end_lineno is not None and call.end_col_offset is not None
     end = call.end_col_offset - 1
     before = "".join(lines[: call.end_lineno - 1]) + lines[call.end_lineno - 1].encode()[:end].decode()
     comma = "" if before.rstrip().endswith((",", "(")) else ", "
-    lines[call.end_lineno - 1] = _spliced(lines[call.end_lineno - 1], end, end, comma + keyword)
+    lines[call.end_lineno - 1] = spliced(lines[call.end_lineno - 1], end, end, comma + keyword)
     return "".join(lines)
 
 
@@ -274,12 +301,12 @@ def _wrapped(text: str, node: ast.expr, behind: str) -> str:
     lines = text.splitlines(keepends=True)
     assert node.end_lineno is not None and node.end_col_offset is not None
     end, begin = node.end_col_offset, node.col_offset
-    lines[node.end_lineno - 1] = _spliced(lines[node.end_lineno - 1], end, end, f"){behind}")
-    lines[node.lineno - 1] = _spliced(lines[node.lineno - 1], begin, begin, "(")
+    lines[node.end_lineno - 1] = spliced(lines[node.end_lineno - 1], end, end, f"){behind}")
+    lines[node.lineno - 1] = spliced(lines[node.lineno - 1], begin, begin, "(")
     return "".join(lines)
 
 
-def _inserted(text: str, line: int, beside: ast.stmt, added: Sequence[str]) -> str:
+def inserted(text: str, line: int, beside: ast.stmt, added: Sequence[str]) -> str:
     """Return the text with lines before the line of that number, indented as a statement is."""
     lines = text.splitlines(keepends=True)
     indent = " " * beside.col_offset
@@ -287,7 +314,7 @@ def _inserted(text: str, line: int, beside: ast.stmt, added: Sequence[str]) -> s
     return "".join(lines)
 
 
-def _spliced(line: str, begin: int, end: int, new: str) -> str:
+def spliced(line: str, begin: int, end: int, new: str) -> str:
     """Return a line with other text between two of the parser's offsets, which count bytes."""
     raw = line.encode()
     return (raw[:begin] + new.encode() + raw[end:]).decode()

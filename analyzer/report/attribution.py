@@ -95,9 +95,13 @@ def unread(estimate: Estimate) -> str:
     detail = tail(clean("".join(most[1:2])), _LONGEST_NAME)
     if most[0] == UNREAD[1]:
         why = f"the graph of {detail} keeps it, and a variable its result (torch.no_grad or detach)"
+    elif most[0] == UNREAD[2]:
+        name = f"{name_and_origin(row)[0]} {clean(row.source)}".strip()
+        why = f"{name}, in a reference cycle until Python collects garbage"
     else:
         name = tail(" ".join(filter(None, (name_and_origin(row)[0], clean(row.source)))), _LONGEST_NAME)
-        why = f"{name}, which a variable holds {detail}".rstrip()
+        made = " of an evaluation" if row.phase in ("evaluation", "generation") else ""
+        why = f"{name}{made}, which a variable holds {detail}".rstrip()
     return f"{size(nbytes)} is never used again: {why}"
 
 

@@ -103,9 +103,14 @@ def _ended(failed: OutOfMemory) -> str:
         if failed.free_count
         else "nothing free"
     )
+    kept = ""
+    if failed.exception_bytes * 100 > failed.limit_bytes:
+        kept += f"; {size(failed.exception_bytes)} only the frames of an exception keep"
+    if failed.cycle_bytes * 100 > failed.limit_bytes:
+        kept += f"; {size(failed.cycle_bytes)} lie in reference cycles until Python collects garbage"
     return (
         f"{size(failed.requested_bytes)} for {place}; {size(failed.reserved_bytes)} of "
-        f"{size(failed.limit_bytes)} held, {free}"
+        f"{size(failed.limit_bytes)} held, {free}{kept}"
     )
 
 
@@ -337,8 +342,10 @@ def growing(estimate: Estimate) -> str:
     if found is None:
         return ""
     place = " ".join(filter(None, (operator_name(found.operator), clean(found.source))))
+    each = "each call" if found.every == 1 else f"every {found.every} calls"
+    leave = "leaves" if found.every == 1 else "leave"
     return (
-        f"Growth: each call of the model leaves {size(found.step_bytes)} more, {found.calls:,} in a row; most"
+        f"Growth: {each} of the model {leave} {size(found.step_bytes)} more, {found.calls:,} in a row; most"
         f" is of {place}, held by {clean(found.held_by)}; {size(estimate.usable_bytes)} are full at call"
         f" {found.full_at:,}"
     )

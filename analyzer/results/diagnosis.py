@@ -54,7 +54,8 @@ class Remedy:
 class Growth:
     """A model's calls that each leave more alive than the one before. All sizes in bytes.
 
-    step_bytes: so many more a call; calls: how many in a row. full_at: the call at which the device is full.
+    step_bytes: so many more a call; calls: how many in a row; every: how many calls of the model make one of
+    these. full_at: the call at which the device is full.
     held_by: who keeps most of it ("a graph"); operator, source: what made most of it, and where.
     """
 
@@ -64,3 +65,4 @@ class Growth:
     held_by: str
     operator: str
     source: str
+    every: int = 1

@@ -27,7 +27,7 @@ class MarkRow:
 
 
 # What `TensorRow.path` begins with where nothing will read a tensor again.
-UNREAD = ("a variable", "a graph")
+UNREAD = ("a variable", "a graph", "a reference cycle", "an exception's frames")
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,7 +163,9 @@ class OutOfMemory:
     allocated_bytes, reserved_bytes: in use and held then; limit_bytes: what might have been held.
     free_bytes: what was free inside the held segments; largest_free_bytes, free_count: in which pieces.
     label, operator, module, source, phase: what the request was for, in the user's terms; phase is the named
-        event under way ("1.backward").
+        event under way ("1.backward"), of a program that ended there its operator's phase ("backward").
+    cycle_bytes: held then by reference cycles that Python's collector had yet to free; exception_bytes: by
+        nothing but the frames of another exception, which is being handled or kept.
     """
 
     requested_bytes: int
@@ -178,6 +180,8 @@ class OutOfMemory:
     module: str = ""
     source: str = ""
     phase: str = ""
+    cycle_bytes: int = 0
+    exception_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -47,8 +47,13 @@ def under_setting(
     settings = {field.name: getattr(own, field.name) for field in fields(own)}
     simulation = simulate(events, create("pytorch", **{**settings, **change, "limit_bytes": limit_bytes}))
     return Held(
-        ",".join(f"{name}:{value}" for name, value in change.items()),
+        setting_name(change),
         simulation.peak_allocated,
         simulation.peak_reserved,
         simulation.failure is None,
     )
+
+
+def setting_name(change: Mapping[str, Any]) -> str:
+    """Return a change of settings as PYTORCH_ALLOC_CONF says it."""
+    return ",".join(f"{name}:{value}" for name, value in change.items())

@@ -1,4 +1,4 @@
-# PyTorch's FAQ: total_loss += loss, over the steps of a training
+# PyTorch's FAQ, "Don't accumulate history across your training loop": here each step's output is kept
 import torch, torch.nn as nn
 
 net = nn.Sequential(*[nn.Sequential(nn.Linear(256, 256), nn.Tanh()) for _ in range(4)]).cuda()

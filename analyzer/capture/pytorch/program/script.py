@@ -23,11 +23,6 @@ Not modelled: several GPUs in one process; what a compiler would make of the pro
 from __future__ import annotations
 
 import contextlib
-import gc
-import os
-import site
-import sys
-import sysconfig
 import time
 import weakref
 from collections.abc import Callable, Iterator, Mapping
@@ -52,11 +47,13 @@ from analyzer.capture.pytorch.patches import replaced
 from analyzer.capture.pytorch.program.batches import noting_drawn_sizes
 from analyzer.capture.pytorch.program.calls import called_as
 from analyzer.capture.pytorch.program.compiling import compiling
+from analyzer.capture.pytorch.program.ending import exits, site_folders
 from analyzer.capture.pytorch.program.environment import cuda_environment, own_randomness, watching
 from analyzer.capture.pytorch.program.evaluating import Evaluations
 from analyzer.capture.pytorch.program.exporting import exporting
 from analyzer.capture.pytorch.program.generating import Tokens
 from analyzer.capture.pytorch.program.loading import reading_in_order
+from analyzer.capture.pytorch.program.optimized import OptimizedModels
 from analyzer.capture.pytorch.program.repetition import Repetition
 from analyzer.capture.pytorch.program.threads import Threads
 from analyzer.capture.pytorch.program.tracing import (
@@ -153,6 +150,7 @@ class Phases:
         self.weight_bytes = self.trainable_bytes = 0
         self.leaves: list[LeafOutput] = []
         self.models: list[ModelCall] = []
+        self.optimized = OptimizedModels()
 
     def now(self) -> Phase:
         """Return the phase of the next operator."""
@@ -193,6 +191,7 @@ class Phases:
         label_optimized(optimizer, self._recorder)
         if self._optimizing:
             return  # a part of another's step (`ZeroRedundancyOptimizer`)
+        self.optimized.look(self._roots.values(), self.optimizers)
         self._recorder.mark(f"{self.steps}.step")
         self.steps += 1
         self._recorder.step = self.steps
@@ -323,13 +322,19 @@ def follow(
     progress: Callable[[str], None] | None = None,
     whole: bool = False,
     described: Callable[[str], bool] = lambda _: False,
+    collects: bool = True,
 ) -> Ran:
     """Call `run` with everything on "cuda" followed, as one rank. post: what other ranks say by value. whole:
-    steps that repeat are stored like any other. described: as in `cuda_environment`."""
+    steps that repeat are stored like any other. described: as in `cuda_environment`.
+    collects: Python's garbage collector runs by itself."""
     rank = rank or Rank()
     error: BaseException | None = None
-    with _collected(), own_randomness(), cuda_environment(device, memory, described) as recorder:
-        recorder.whole_program(_site_folders(), alone=rank.world_size == 1)
+    with (
+        own_randomness(),
+        cuda_environment(device, memory, described) as recorder,
+        recorder.storages.garbage.watched(collects),
+    ):
+        recorder.whole_program(site_folders(), alone=rank.world_size == 1)
         recorder.values.assumptions = Assumptions(assume)
         repetition = None if memory is None or whole else Repetition(recorder, memory)
         phases = Phases(recorder, progress, until, repetition)
@@ -361,7 +366,7 @@ def follow(
             world(rank, recorder, post) as communicators,
             DeviceThread(fake.in_another_thread).open(),
             Threads(recorder, fake.in_another_thread).open() as threads,
-            _exits(recorder),
+            exits(recorder),
         ):
             try:
                 threads.finish(run)
@@ -376,6 +381,11 @@ def follow(
                 error.__cause__ = ended
             error = recorder.ended or error
             phases.evaluations.finish()
+            garbage = recorder.storages.garbage
+            if said := garbage.sentence():
+                recorder.caveat(said)
+            if isinstance(error, torch.OutOfMemoryError) or not collects:
+                garbage.search(error)
             if unfinished := phases.cut or not _by_itself(error):
                 phases.ended_early()
         recorder.notes.extend((*_cudnn_modes(), *recorder.values.assumptions.notes()))
@@ -385,7 +395,9 @@ def follow(
             own_streams=recorder.streams.made_any,
             unfinished=unfinished,
             calls=tuple(recorder.storages.calls),
-            models=tuple(phases.models),
+            models=phases.optimized.said_of(phases.models),
+            garbage=frozenset(garbage.collected),
+            excepted=frozenset(garbage.excepted),
         )
     return Ran(
         graph=graph,
@@ -418,25 +430,6 @@ def _unreached(recorder: Recorder, phases: Phases) -> str:
     if caught := recorder.caught():
         sentences.append(f"caught an error: {caught}")
     return f"the program {', and '.join(sentences)}" if sentences else ""
-
-
-@contextlib.contextmanager
-def _exits(recorder: Recorder) -> Iterator[None]:
-    """While open, `os._exit` ends the program that is followed, in whichever thread: nothing it does on its
-    way out counts. A forked process it ends."""
-    ends, process = os._exit, os.getpid()
-
-    def exit_here(status: int) -> None:
-        if os.getpid() != process:
-            ends(status)
-        recorder.ended = SystemExit(status)
-        raise recorder.ended
-
-    os._exit = exit_here  # type: ignore[assignment]
-    try:
-        yield
-    finally:
-        os._exit = ends
 
 
 def _cudnn_modes() -> Iterator[str]:
@@ -502,21 +495,3 @@ def _places_recorded(recorder: Recorder, phases: Phases) -> Iterator[None]:
     finally:
         for hook in hooks:
             hook.remove()
-
-
-@contextlib.contextmanager
-def _collected() -> Iterator[None]:
-    """While open, Python collects cycles, as it does for any program: the command line goes without."""
-    before = gc.isenabled()
-    gc.enable()
-    try:
-        yield
-    finally:
-        if not before:
-            gc.disable()
-
-
-def _site_folders() -> tuple[str, ...]:
-    """Return the folders of installed packages and the standard library, whose lines are not the user's."""
-    folders = {*site.getsitepackages(), site.getusersitepackages(), *sysconfig.get_paths().values()}
-    return tuple(f"{folder}/" for folder in folders if folder not in ("", sys.prefix, sys.base_prefix))

@@ -21,6 +21,7 @@ from typing import Any
 import torch
 
 from analyzer.capture.pytorch.recording.current_stream import Current
+from analyzer.capture.pytorch.recording.garbage import Garbage
 from analyzer.capture.pytorch.recording.memory import Memory, out_of_memory
 from analyzer.capture.pytorch.recording.parts import inside
 from analyzer.capture.pytorch.recording.places import Places
@@ -84,6 +85,7 @@ class Storages:
         self.calls: list[tuple[int, int]] = []  # places in it where a model is called from outside any
         self.live: dict[int, int] = {}
         self._references: dict[int, weakref.ref[Any]] = {}
+        self.garbage = Garbage()
         self._nowhere: set[int] = set()
         self.makes_nowhere = False
         self._shared = False  # a storage is used by another stream than its own
@@ -205,7 +207,9 @@ class Storages:
                 return
             del self._references[key]
             self._known_values.forget(key)
-            self.happened(Death(self.live.pop(key)))
+            index = self.live.pop(key)
+            self.garbage.died(index, self.all[index])
+            self.happened(Death(index))
 
         self._references[key] = weakref.ref(storage, died)
         return index
@@ -313,6 +317,7 @@ class Storages:
         del self.all[storages:]
         del self.program[moments:]
         self.calls = [call for call in self.calls if call[0] < moments]
+        self.garbage.cut(storages)
 
     def finish(self) -> tuple[Storage, ...]:
         """Stop recording deaths and return the storages."""

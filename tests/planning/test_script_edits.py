@@ -1,0 +1,190 @@
+"""Changes of a program's text: what they say, and that none of them harms what is trained."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from analyzer.graph.calls import ModelCall
+from analyzer.options import Options
+from analyzer.pipeline.diagnosis import diagnosed
+from analyzer.pipeline.program import follow
+from analyzer.planning.batch_edits import accumulated, smaller
+from analyzer.planning.script_edits import Found, edits
+from analyzer.planning.way_out import ways_out
+
+MODEL = "import torch, torch.nn as nn\nnet = nn.Sequential(*[nn.Linear(512, 512) for _ in range(8)]).cuda()\n"
+DISTILLED = (
+    MODEL
+    + """teacher = nn.Sequential(*[nn.Sequential(nn.Linear(512, 2048), nn.GELU(), nn.Linear(2048, 512)) for _ in range(4)]).cuda()
+opt = torch.optim.SGD(net.parameters(), lr=0.1)
+for step in range(3):
+    x = torch.randn(16384, 512, device="cuda")
+    loss = (net(x) - teacher(x)).square().mean()
+    loss.backward(); opt.step(); opt.zero_grad()
+"""
+)
+# The second term is of a helper without a backward pass of its own: under no_grad the rest would still train.
+TWO_TERMS = (
+    MODEL
+    + """opt = torch.optim.SGD(net.parameters(), lr=0.1)
+def term():
+    return net(torch.randn(16384, 512, device="cuda")).square().mean()
+kept = []
+for step in range(12):
+    loss = term()
+    kept.append(net(torch.randn(16384, 512, device="cuda")))
+    loss.backward(); opt.step(); opt.zero_grad()
+"""
+)
+RETRIED = (
+    MODEL
+    + """opt = torch.optim.SGD(net.parameters(), lr=0.1)
+def train(batch):
+    net(torch.randn(batch, 512, device="cuda")).square().mean().backward()
+    opt.step(); opt.zero_grad()
+for step in range(3):
+    try:
+        train(65536)
+    except torch.OutOfMemoryError:
+        train(32768)
+"""
+)
+CYCLES = (
+    MODEL
+    + """class Step:
+    def __init__(self, x):
+        self.out = net(x)
+        self.me = self
+with torch.no_grad():
+    for step in range(40):
+        Step(torch.randn(16384, 512, device="cuda"))
+"""
+)
+
+
+def found(tmp_path: Path, text: str, device: str):  # type: ignore[no-untyped-def]
+    script = tmp_path / "program.py"
+    script.write_text(text)
+    options = Options.of({"device": device})
+    analysis = diagnosed(follow(script, (), options, {})[0])
+    assert analysis.estimate.out_of_memory is not None
+    return analysis, ways_out(str(script), (), options, {}, "end", analysis)
+
+
+def test_gradients_of_what_no_optimizer_trains(tmp_path: Path) -> None:
+    analysis, remedies = found(tmp_path, DISTILLED, "1700MiB")
+    assert [model.optimized for model in analysis.graph.models] == [True, False]
+    assert remedies[0].name == "no gradients of what no optimizer trains" and not remedies[0].numbers
+    assert "+teacher.requires_grad_(False)" in remedies[0].typed and "net.requires" not in remedies[0].typed
+
+
+def test_nothing_that_is_trained_loses_its_gradients(tmp_path: Path) -> None:
+    _, remedies = found(tmp_path, TWO_TERMS, "1700MiB")
+    assert remedies and not any("no_grad" in one.typed for one in remedies)
+    assert any("kept.append((net" in one.typed and ".detach().cpu()" in one.typed for one in remedies)
+
+
+def test_what_an_exception_keeps(tmp_path: Path) -> None:
+    """The frames of the first attempt keep what it had made: less is left for the second."""
+    analysis, remedies = found(tmp_path, RETRIED, "1700MiB")
+    failed = analysis.estimate.out_of_memory
+    # Inputs of four layers and more: 65,536 rows of 512 numbers of 4 bytes.
+    assert failed.exception_bytes >= 4 * 65536 * 512 * 4
+    assert failed.exception_bytes <= failed.allocated_bytes and not failed.cycle_bytes
+    assert "clear_frames" in remedies[0].typed
+
+
+def test_what_lies_in_cycles(tmp_path: Path) -> None:
+    analysis, remedies = found(tmp_path, CYCLES, "900MiB")
+    growth = analysis.estimate.growth
+    assert growth.held_by == "a reference cycle" and growth.step_bytes == 16384 * 512 * 4
+    assert growth.source == "program.py:5"
+    assert "gc.collect()" in remedies[0].typed
+
+
+def test_an_optimizer_steps_after_so_many_parts() -> None:
+    text = "opt = torch.optim.SGD(net.parameters())\nfor x in DataLoader(data, batch_size=64):\n    loss = f(x)\n    loss.backward()\n    opt.step()\n"
+    (edit,) = accumulated(text, (), [], 4)
+    calls: list[str] = []
+
+    class Optimizer:
+        def step(self) -> None:
+            calls.append("step")
+
+        def zero_grad(self) -> None:
+            calls.append("zero")
+
+    added = edit.text.splitlines()[1:3]
+    opt = Optimizer()
+    exec("\n".join(added), {"opt": opt})
+    for _ in range(8):
+        opt.zero_grad()
+        opt.step()
+    assert calls == ["step", "zero"] * 2
+    assert "batch_size=16" in edit.text and "(loss / 4).backward()" in edit.text
+
+
+def test_two_optimizers_are_left_alone() -> None:
+    text = "a = optim.SGD(p)\nb = optim.SGD(q)\nbatch_size = 8\nloss.backward()\n"
+    assert accumulated(text, (), [], 2) == []
+
+
+def test_an_option_for_accumulation() -> None:
+    text = "p.add_argument('--gradient_accumulation_steps', type=int, default=1)\n"
+    (edit,) = accumulated(text, ("--batch-size", "8", "--gradient_accumulation_steps=2"), [], 2)
+    assert edit.arguments == ("--batch-size", "4", "--gradient_accumulation_steps=4")
+    (edit,) = accumulated(text, ("--batch-size", "8"), [], 2)
+    assert edit.arguments == ("--batch-size", "4", "--gradient_accumulation_steps", "2")
+
+
+def test_a_trainers_accumulation() -> None:
+    (edit,) = accumulated("args = TrainingArguments('out', per_device_train_batch_size=8)\n", (), [], 2)
+    assert "per_device_train_batch_size=4, gradient_accumulation_steps=2)" in edit.text
+
+
+@pytest.mark.parametrize("name", ["num_batches", "n_batch", "max_batch", "batches"])
+def test_a_number_of_batches_is_no_batch(name: str) -> None:
+    assert smaller(f"{name} = 64\n", (), [], 2) == []
+
+
+@pytest.mark.parametrize("name", ["per_device_train_batch_size", "batch_size", "BATCH", "bs", "microbatch"])
+def test_names_of_batches(name: str) -> None:
+    assert [edit.text for edit in smaller(f"{name} = 64\n", (), [], 2)] == [f"{name} = 32\n"]
+
+
+def test_one_batch_of_two_alone() -> None:
+    text = "a = DataLoader(d, batch_size=8)\nb = DataLoader(d, batch_size=64)\n"
+    names = {edit.name: edit.text for edit in smaller(text, (), [], 2)}
+    assert names["batch of line 2 divided by 2"] == text.replace("64", "32")
+    assert names["batch divided by 2"] == text.replace("64", "32").replace("8)", "4)")
+
+
+def test_a_loss_in_parts_is_the_loss() -> None:
+    import torch
+
+    text = "import torch\nx = make()\nloss = torch.nn.functional.cross_entropy(x, y)\n"
+    (edit,) = [edit for edit in edits(text, [], Found(True)) if edit.name == "loss in 8 parts"]
+    x, y = torch.randn(37, 11, requires_grad=True), torch.randint(0, 11, (37,))
+    names = {"make": lambda: x, "y": y}
+    exec(edit.text, names)
+    whole = torch.nn.functional.cross_entropy(x, y)
+    torch.testing.assert_close(names["loss"], whole)
+    (there,), (here,) = torch.autograd.grad(whole, x), torch.autograd.grad(names["loss"], x)
+    torch.testing.assert_close(here, there)
+
+
+def test_saved_tensors_on_the_host_are_the_same() -> None:
+    import torch
+
+    text = "net = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.GELU())\nout = net(x)\n"
+    model = ModelCall("net", "program.py", 2)
+    (edit,) = [edit for edit in edits(text, [model], Found(True)) if "host" in edit.name]
+    x = torch.randn(3, 4, requires_grad=True)
+    names = {"torch": torch, "x": x}
+    exec(edit.text, names)
+    names["out"].sum().backward()
+    again = torch.nn.Sequential.forward(names["net"], x.detach().requires_grad_())
+    torch.testing.assert_close(names["out"], again)
+    assert x.grad is not None
