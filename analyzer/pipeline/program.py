@@ -222,7 +222,7 @@ def _with_held(analysis: Analysis, graph: Graph) -> Analysis:
     return replace(analysis, estimate=replace(analysis.estimate, out_of_memory=failed))
 
 
-def _late_garbage(graph: Graph) -> set[int]:
+def _late_garbage(graph: Graph) -> frozenset[int]:
     """Return what lay in cycles when the program ended: what died in them behind its last operator."""
     last = max((place for place, moment in enumerate(graph.program) if isinstance(moment, Run)), default=0)
     late = (moment.storage for moment in graph.program[last:] if isinstance(moment, Death))
