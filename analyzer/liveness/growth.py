@@ -2,9 +2,9 @@
 
 1. A model is called (`Graph.calls`); the **level** of a call is what is alive on the device when it begins.
 2. **Growth** is the longest run of calls whose levels rise by about the same: every rise at least half of
-   their median. A step may call its model several times: every second, third and fourth call are looked at
-   too. At least `_LEAST` of them, since the first steps of a training rise too, once, by gradients
-   and the optimizer's states.
+   their median. At least `_LEAST` of them, since the first steps of a training rise too, once, by gradients
+   and the optimizer's states. A step may call its model several times: every second, third and fourth call
+   are looked at too, and count where they cover half as many calls again.
 3. It consists of what was born in the run and is alive at its end; who holds most of that is said
    (`holders.py`).
 
@@ -22,7 +22,7 @@ from analyzer.graph import Graph, view_of
 from analyzer.liveness.holders import Kind, holders
 from analyzer.liveness.lifetimes import lifetimes, live_bytes
 
-_LEAST = 4
+_LEAST, _MORE = 4, 1.5
 _RUNS = [(stride, offset) for stride in (1, 2, 3, 4) for offset in range(stride)]
 
 
@@ -55,7 +55,8 @@ def growth(graph: Graph) -> Rise | None:
             at = places[offset::stride]
             changes = [levels[after] - levels[before] for before, after in pairwise(at)]
             run = _longest(changes)
-            if run[1] >= _LEAST and run[1] * stride > count * every:
+            enough = count * every * (_MORE if stride > every else 1)
+            if run[1] >= _LEAST and run[1] * stride > enough:
                 (first, count), every, begins, rises, calls = run, stride, at, changes, places
     if count < _LEAST:
         return None

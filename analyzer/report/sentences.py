@@ -105,7 +105,7 @@ def _ended(failed: OutOfMemory) -> str:
     )
     kept = ""
     if failed.exception_bytes * 100 > failed.limit_bytes:
-        kept += f"; {size(failed.exception_bytes)} only the frames of an exception keep"
+        kept += f"; {size(failed.exception_bytes)} are kept by nothing but the frames of an exception"
     if failed.cycle_bytes * 100 > failed.limit_bytes:
         kept += f"; {size(failed.cycle_bytes)} lie in reference cycles until Python collects garbage"
     return (

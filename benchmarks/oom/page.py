@@ -142,8 +142,9 @@ def _cause(entry: dict[str, Any]) -> str:
     if 2 * failed["exception_bytes"] > entry["limit_bytes"]:
         return f"an exception's frames keep {_mib(failed['exception_bytes'])} MiB"
     if growth is not None:
+        each = " a call" if growth["every"] == 1 else f" every {growth['every']} calls"
         return (
-            f"{growth['source']} leaves {_mib(growth['step_bytes'])} MiB more a call, held by {growth['held_by']},"
+            f"{growth['source']} leaves {_mib(growth['step_bytes'])} MiB more{each}, held by {growth['held_by']},"
             f" full at call {growth['full_at']}"
         )
     if entry["fragmentation"] is not None and remedies and remedies[0]["kind"] == "environment":
