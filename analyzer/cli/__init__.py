@@ -40,7 +40,7 @@ _GROUPS = {
     "Estimate": ("estimate", "run", "serve", "emulate"),
     "Plan": ("fit", "sweep", "what-if", "advise", "grid", "allocators"),
     "Compare and explain": ("compare", "verify", "report", "explain"),
-    "This machine": ("devices", "calibrate", "engine", "completion"),
+    "This machine": ("devices", "calibrate", "engine", "mcp", "completion"),
 }
 
 
