@@ -15,6 +15,7 @@ from analyzer.graph import Operator, TensorMeta, dtype_bytes
 from analyzer.runtimes.pytorch.scratch.cub import (
     aliased_bytes,
     changes_bytes,
+    count_bytes,
     distinct_bytes,
     merge_sort_keys_bytes,
     radix_sort_bytes,
@@ -26,29 +27,33 @@ from analyzer.runtimes.pytorch.scratch.cub import (
 from analyzer.runtimes.pytorch.scratch.layout import bytes_of, permuted
 from analyzer.runtimes.pytorch.scratch.script import Script, filled, rule
 
-_INDEX_BYTES = 8
+_INDEX_BYTES, _INT_BYTES = 8, 4
+_TRUTH_VALUES = 2
 
 
 @rule("aten::_unique2", "aten::_unique", name="unique")
 def unique(operator: Operator, device: DeviceProfile, script: Script) -> None:
-    """The values are sorted into a copy, with their positions where the places of all are wanted; then every
-    run of equal ones is written once.
+    """The values are sorted into a copy, with their positions where the places of all are wanted, which are
+    numbered before; then every run of equal ones is written once. Truth values are counted instead.
     """
     source = filled(operator, "self")
     count, width = source.element_count, dtype_bytes(source.dtype)
     inverse = bool(operator.argument("return_inverse"))
     script.copies(source)
+    if source.dtype == "bool":
+        _truth_values(device, count, script, inverse, bool(operator.argument("return_counts")))
+        return
     script.temporary(bytes_of(source))  # sorted
     if not inverse:
         script.release(
             script.temporary(radix_sort_bytes(device, count, 8 * width, width, 0, "float" in source.dtype))
         )
     else:
-        script.temporary(count * _INDEX_BYTES)  # where each was
         positions = script.temporary(count * _INDEX_BYTES)
+        script.temporary(count * _INDEX_BYTES)  # where each was
         script.release(script.temporary(radix_sort_bytes(device, count, 8 * width, width, _INDEX_BYTES)))
         script.release(positions)
-    _runs(device, source, script, inverse, bool(operator.argument("return_counts")))
+    _runs(device, source, script, inverse, bool(operator.argument("return_counts")), _INDEX_BYTES)
 
 
 @rule("aten::unique_consecutive", name="unique-consecutive")
@@ -61,7 +66,7 @@ def unique_consecutive(operator: Operator, device: DeviceProfile, script: Script
         return
     script.copies(source)
     inverse, counts = operator.argument("return_inverse"), operator.argument("return_counts")
-    _runs(device, source, script, bool(inverse), bool(counts))
+    _runs(device, source, script, bool(inverse), bool(counts), _INT_BYTES)
 
 
 @rule("aten::unique_dim", "aten::unique_dim_consecutive", name="unique-rows")
@@ -85,8 +90,8 @@ def _distinct_rows(
     if sorts:
         script.release(script.temporary(merge_sort_keys_bytes(count)))
     if operator.argument("return_inverse"):
-        script.output(1)
         changes = script.temporary(count * _INDEX_BYTES)
+        script.output(1)
         script.release(script.temporary(aliased_bytes()))
         script.release(script.temporary(thrust_scan_bytes(device, count)))
         script.release(changes)
@@ -102,12 +107,33 @@ def _distinct_rows(
     script.release(positions)
 
 
-def _runs(device: DeviceProfile, source: TensorMeta, script: Script, inverse: bool, counts: bool) -> None:
-    """`compute_unique`: the results, as large as the input for a start."""
+def _truth_values(device: DeviceProfile, count: int, script: Script, inverse: bool, counts: bool) -> None:
+    """`UniqueCub<bool>`: how many are true, which is summed up; room for both values and their counts."""
+    script.temporary(_INT_BYTES)
+    script.release(script.temporary(count_bytes(device, count)))
+    script.output(0, _TRUTH_VALUES)
+    if counts:
+        script.output(2, _TRUTH_VALUES * _INDEX_BYTES)
+    else:
+        script.temporary(_TRUTH_VALUES * _INDEX_BYTES)
+    if inverse:
+        script.output(1)
+
+
+def _runs(
+    device: DeviceProfile,
+    source: TensorMeta,
+    script: Script,
+    inverse: bool,
+    counts: bool,
+    change_bytes: int,
+) -> None:
+    """`compute_unique`: the results, as large as the input for a start. change_bytes: of what says where
+    values change, which are as wide as the places of sorted ones, and integers of others."""
     count = source.element_count
     if inverse:
         script.output(1)
-        changes = script.temporary(count * _INDEX_BYTES)
+        changes = script.temporary(count * change_bytes)
         script.release(script.temporary(changes_bytes(device, count)))
         script.release(changes)
     script.output(0, bytes_of(source))

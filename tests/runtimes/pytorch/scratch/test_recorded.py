@@ -67,7 +67,6 @@ KNOWN_DIFFERENCES = {
     "aten::_fft_r2c": 4,  # a copy of a signal that is not contiguous
     "aten::_fft_c2r": 2,
     "aten::isin.Tensor_Tensor": 1,
-    "aten::unique_consecutive": 1,
     "aten::native_batch_norm_backward": 1,  # input and gradient lie each otherwise
     "aten::_batch_norm_with_update": 1,
     "aten::batch_norm_backward": 1,
