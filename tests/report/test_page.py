@@ -382,15 +382,18 @@ def test_a_hundred_thousand_events_open_fast_and_stay_responsive(show: Any, driv
     estimate = many(100_000)
     made = html.render(estimate)
     assert len(made.encode()) < 15_000_000
-    opened = []
-    for _ in range(3):  # the machine may be busy with other tests: what the page needs is the least of a few
-        show(made)
-        opened.append(driver.execute_script(
-            "const [entry] = performance.getEntriesByType('navigation'); return entry.domContentLoadedEventEnd - entry.startTime"
-        ))  # fmt: skip
-        if opened[-1] < 3000:
-            break
-    assert min(opened) < 3000, opened
+
+    def opening_ms(page: str) -> float:
+        """The least of three: the machine may be busy with other tests."""
+        times = []
+        for _ in range(3):
+            show(page)
+            times.append(driver.execute_script(
+                "const [entry] = performance.getEntriesByType('navigation'); return entry.domContentLoadedEventEnd - entry.startTime"
+            ))  # fmt: skip
+        return min(times)
+
+    assert opening_ms(html.render(many(10_000))) * 20 > opening_ms(made)  # linear, and the page itself
     alive = estimate.allocations.alive(estimate.peak_event)
     assert len(alive) > 10_000
     until(
