@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import NamedTuple
@@ -92,8 +93,10 @@ class Variants:
         """Return the peak bytes the allocator holds with these sizes, and whether every request found room;
         limit: as `Prediction.limited` takes it."""
         if self._rows is not None:
-            peaks = self._rows.peaks(self._numbered(sizes), limit, plans=self._plans)
-            return peaks.reserved, peaks.served
+            # Sizes that no device has are left to the simulator, whose numbers have no end.
+            with suppress(OverflowError):
+                peaks = self._rows.peaks(self._numbered(sizes), limit, plans=self._plans)
+                return peaks.reserved, peaks.served
         simulation = self.simulated(limit, sizes)
         return simulation.peak_reserved, simulation.failure is None
 

@@ -27,12 +27,18 @@ _FILLING_BY_TENSOR = (aten.masked_fill.Tensor, aten.masked_fill_.Tensor)
 _PUTTING = (aten.index_put.default, aten.index_put_.default)
 _DRAWING_FLAGS = (aten.bernoulli.p, aten.bernoulli_.float)
 _RECTIFYING = (aten.relu.default, aten.relu_.default)
+_HANDLED = {
+    *_UNEQUAL, *_MULTIPLYING, *_FILLING, *_FILLING_BY_TENSOR, *_PUTTING, *_DRAWING_FLAGS, *_RECTIFYING,
+    aten.where.self, aten.native_dropout.default,
+}  # fmt: skip
 
 
 def most_left(call: DispatchedCall, counts: KnownCounts, most: Any) -> int | None:
     """Return the most elements of an operator's first result that are not zero, None if nothing is known.
     most: the same of a tensor."""
     func = call.func
+    if func not in _HANDLED:
+        return None
     if func in _UNEQUAL and (whole := call.argument("self")).dim():
         other = call.argument("other")
         zero = most(other) == 0 and not other.dim() if isinstance(other, torch.Tensor) else other == 0

@@ -243,7 +243,7 @@ def test_what_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
         analyzer.analyze(MODELS / "gpt2.py", mode="generate")
     found = importlib.util.find_spec
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None if name == "peft" else found(name))
-    with pytest.raises(MissingDependencyError, match="not installed here: peft"):
+    with pytest.raises(MissingDependencyError, match="not installed: peft"):
         analyzer.analyze(config, mode="train", lora="r=4")
 
 
@@ -375,7 +375,7 @@ def test_what_is_not_followed_of_stored_weights(
 @pytest.mark.skipif(importlib.util.find_spec("compressed_tensors") is not None, reason="the package is here")
 def test_a_package_that_loads_stored_weights_is_missing(tmp_path: Path) -> None:
     said = {"quant_method": "compressed-tensors", "config_groups": {}, "format": "float-quantized"}
-    with pytest.raises(MissingDependencyError, match="not installed here: compressed_tensors"):
+    with pytest.raises(MissingDependencyError, match="not installed: compressed_tensors"):
         analyzer.analyze(written(tmp_path, tiny(quantization_config=said)), length=8)
 
 
