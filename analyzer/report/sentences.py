@@ -313,8 +313,9 @@ def fragmented(estimate: Estimate) -> str:
             f": {found.missed_count:,} requests ({size(found.missed_bytes)}) found no hole large enough, the"
             f" largest {size(found.largest_bytes)} for {place} with {size(found.free_bytes)} free in pieces"
         )
+    is_short = estimate.out_of_memory is not None or not estimate.fits()
     settings = "; ".join(
-        f"{clean(row.setting)} {size(row.peak_reserved)}{' (fits)' if row.fits else ''}"
+        f"{clean(row.setting)} {size(row.peak_reserved)}{' (fits)' if row.fits and is_short else ''}"
         for row in found.settings
     )
     return (
