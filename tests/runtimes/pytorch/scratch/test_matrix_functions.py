@@ -9,7 +9,7 @@ import pytest
 
 from analyzer.graph import Operator
 from analyzer.runtimes.pytorch.scratch import Give, Take, kernel_allocations
-from tests.runtimes.pytorch.scratch.handwritten import H200, tensor
+from tests.runtimes.pytorch.scratch.handwritten import H200, call, tensor, words
 
 DEVICE = replace(H200, releases={**H200.releases, "torch": (2, 15)})
 # By operator, its argument, type and shape.
@@ -82,3 +82,13 @@ def test_every_request_in_order(call: tuple[str, str, str, tuple[int, ...]]) -> 
     assert kept - len(results) == sum(size < 0 for size in told)
     assert " ".join(f"{size:+}" for size in told) == RECORDED[call]
     assert kernel_allocations(operator, DEVICE).known
+
+
+@pytest.mark.parametrize(("rows", "whose"), [(203, "cuBLAS"), (204, "cuSOLVER")])
+def test_four_matrices_of_complex_numbers_and_whose_kernel_factorizes_them(rows: int, whose: str) -> None:
+    """Of 4 x 5,200 x 2 elements at most cuBLAS's, which takes an address of each and asks cuSOLVER nothing
+    (`get_lu_factor_solver_backend`, torch 2.15)."""
+    matrix = tensor(4, rows, rows, dtype="complex128")
+    pivots, infos = tensor(4, rows, dtype="int32"), tensor(4, dtype="int32")
+    call_of = call("aten::linalg_lu_factor_ex", (matrix, True, False), (matrix, pivots, infos))
+    assert ("+32" in words(call_of, DEVICE).split()) == (whose == "cuBLAS")

@@ -207,3 +207,11 @@ def test_sorts_by_the_code_that_a_device_runs(device: str, sizes: dict[tuple[int
     profile = load(device)
     found = {(key, value): radix_sort_bytes(profile, 99_991, 8 * key, key, value) for key, value in sizes}
     assert found == sizes
+
+
+def test_a_median_of_few_is_sorted_without_storage() -> None:
+    """`sort` of at most 4,096 elements asks CUB for nothing (`aten/src/ATen/native/cuda/Sort.cpp`)."""
+    few, more = (words(call("aten::median", (tensor(count),), (tensor(),))) for count in (4096, 4097))
+    assert few == "+16384 +32768 +32768 -32768 -32768 +1 =0 -1 -16384"
+    storage = radix_sort_bytes(H200, 4097, 32, 4, 8)
+    assert more == f"+16388 +32776 +32776 +{storage} -{storage} -32776 -32776 +1 =0 -1 -16388"
