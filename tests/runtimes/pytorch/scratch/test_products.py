@@ -160,3 +160,12 @@ def test_groups_of_rows() -> None:
         "aten::_grouped_mm", (tensor(1024, 384), tensor(8, 384, 512), offsets), (tensor(1024, 512),)
     )
     assert words(single) == f"=0 {CUBLAS}"
+
+
+def test_a_column_of_a_longer_row_is_read_in_place() -> None:
+    """Rows of one element that lie one apart are at least the row's length apart (`prepare_batch_matrix_for_cublas`)."""
+    columns, row, result = tensor(3, 4, 1, stride=(8, 1, 1)), tensor(3, 1, 5), tensor(3, 4, 5)
+    dense = words(call("aten::bmm", (tensor(3, 4, 1), row), (result,)))
+    assert words(call("aten::bmm", (columns, row), (result,))) == dense
+    apart = tensor(3, 4, 2, stride=(8, 1, 1))
+    assert words(call("aten::bmm", (apart, tensor(3, 2, 5)), (result,))) != dense
