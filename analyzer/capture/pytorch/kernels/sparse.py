@@ -1,5 +1,4 @@
-"""Sparse tensors (COO) on the pretended GPU: what their operators do to the indices and values they are made
-of.
+"""Sparse tensors (COO) on the pretended GPU: what operators do to their indices and values.
 
 A sparse gradient of an embedding, a graph's adjacency matrix: two dense tensors, `indices` of one row a
 sparse dimension and `values` of one row an entry, and a size. PyTorch has sparse meta tensors that hold such
