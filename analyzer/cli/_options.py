@@ -217,9 +217,7 @@ def misplaced(script: str, arguments: Sequence[str], options: Mapping[str, Any])
         takes = not getattr(known[0], "is_flag", False) and not equals
         value, said = (following[0], f"{flag} {following[0]}") if takes and following else (value, word)
         by_default = context.get_parameter_source(known[0].name) is ParameterSource.DEFAULT
-        own = (
-            _names_gpu(value) if known[0].name == "device" else text is not None and not _has_word(text, flag)
-        )
+        own = _names_gpu(value) if known[0].name == "device" else not _has_word(text, flag)
         if by_default and own:
             found.append(
                 f"{said} stands behind {script} and was given to it; options of analyze come before:"

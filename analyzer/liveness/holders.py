@@ -63,7 +63,7 @@ def holders(graph: Graph, position: int, storages: Collection[int]) -> dict[int,
     view = view_of(graph)
     by_storage: dict[int, Holder] = {}
     unread: list[int] = []
-    end = _last_run(graph)
+    end = last_run(graph)
     for index in storages:
         storage = graph.storages[index]
         readers = [~operator for operator in view.succ[index] if view.nodes[operator]["position"] >= position]
@@ -91,10 +91,11 @@ def _owner(storage: Storage) -> Kind | None:
     return None if storage.name.startswith("aten::") else _OWNERS.get(storage.category)
 
 
-def _last_run(graph: Graph) -> int:
-    """Return the place of the last operator that ran: in an unfinished program the one whose request
-    failed."""
-    return max((place for place, moment in enumerate(graph.program) if isinstance(moment, Run)), default=-1)
+def last_run(graph: Graph) -> int:
+    """Return the place of the last operator that ran, of an unfinished program the one whose request failed;
+    -1 if none did."""
+    places = range(len(graph.program) - 1, -1, -1)
+    return next((place for place in places if isinstance(graph.program[place], Run)), -1)
 
 
 def _outlives(node: dict[str, Any], place: int) -> bool:
@@ -107,7 +108,7 @@ def awaiting_backward(graph: Graph) -> frozenset[int]:
     then, behind a living result."""
     import networkx as nx
 
-    view, tape, end = view_of(graph), _tape(graph), _last_run(graph)
+    view, tape, end = view_of(graph), _tape(graph), last_run(graph)
     alive = {
         storage.index
         for storage in graph.storages

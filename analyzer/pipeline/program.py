@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 from analyzer.analysis import Analysis
 from analyzer.devices import DeviceProfile, resolve
 from analyzer.errors import AnalyzerError, OptionError, TargetError, file_like
-from analyzer.graph import Category, Death, Graph, Run
+from analyzer.graph import Category, Death, Graph
 from analyzer.options import Options
 from analyzer.pipeline.assemble import Captured, assemble
 from analyzer.pipeline.peers import Peers, Work
@@ -224,8 +224,10 @@ def _with_held(analysis: Analysis, graph: Graph) -> Analysis:
 
 def _late_garbage(graph: Graph) -> frozenset[int]:
     """Return what lay in cycles when the program ended: what died in them behind its last operator."""
-    last = max((place for place, moment in enumerate(graph.program) if isinstance(moment, Run)), default=0)
-    late = (moment.storage for moment in graph.program[last:] if isinstance(moment, Death))
+    from analyzer.liveness.holders import last_run
+
+    behind = graph.program[last_run(graph) + 1 :]
+    late = (moment.storage for moment in behind if isinstance(moment, Death))
     return graph.garbage & set(late)
 
 

@@ -110,13 +110,9 @@ def _accumulated_text(text: str, tree: ast.Module, by: int, name: str) -> list[E
 def _times(arguments: Sequence[str], option: str, by: int) -> tuple[str, ...]:
     """Return the arguments with an option's number multiplied, 1 where it is not among them."""
     changed = list(arguments)
-    for place, word in enumerate(arguments):
-        name, equals, value = word.partition("=")
-        if name == option and equals and value.isdigit():
-            changed[place] = f"{option}={int(value) * by}"
-            return tuple(changed)
-        if name == option and place + 1 < len(changed) and changed[place + 1].isdigit():
-            changed[place + 1] = str(int(changed[place + 1]) * by)
+    for name, place, before, value in _numbered(arguments):
+        if name == option:
+            changed[place] = f"{before}{value * by}"
             return tuple(changed)
     return (*changed, option, str(by))
 
@@ -142,15 +138,21 @@ def _divided(text: str, numbers: Sequence[tuple[int, int, int, int]], by: int) -
 def _smaller_arguments(arguments: Sequence[str], by: int) -> tuple[str, ...] | None:
     """Return the program's arguments with a smaller batch, None where none says one."""
     changed = list(arguments)
+    for option, place, before, value in _numbered(arguments):
+        if _BATCH_OPTION.fullmatch(option) and (value >= by or not before):
+            changed[place] = f"{before}{max(value // by, 1)}"
+    return None if changed == list(arguments) else tuple(changed)
+
+
+def _numbered(arguments: Sequence[str]) -> Iterator[tuple[str, int, str, int]]:
+    """Yield each option with a number: its name, the number's word, what stands before it there, and it."""
     for place, word in enumerate(arguments):
         option, equals, value = word.partition("=")
-        if not _BATCH_OPTION.fullmatch(option):
-            continue
-        if equals and value.isdigit() and int(value) >= by:
-            changed[place] = f"{option}={int(value) // by}"
-        elif not equals and place + 1 < len(arguments) and arguments[place + 1].isdigit():
-            changed[place + 1] = str(max(int(arguments[place + 1]) // by, 1))
-    return None if changed == list(arguments) else tuple(changed)
+        following = "" if equals else next(iter(arguments[place + 1 : place + 2]), "")
+        if value.isdigit():
+            yield option, place, f"{option}=", int(value)
+        elif following.isdigit():
+            yield option, place + 1, "", int(following)
 
 
 def _integer(node: ast.AST | None) -> int | None:

@@ -158,10 +158,11 @@ def _kept(text: str, tree: ast.Module, found: Found) -> Iterator[Edit]:
                 yield Edit("frames of the exception are cleared", changed)
     if found.cycle and found.vain.isdigit():
         for node in ast.walk(tree):
-            simple = isinstance(node, (ast.Assign, ast.AugAssign, ast.Expr, ast.Return))
-            if simple and node.lineno <= int(found.vain) <= (node.end_lineno or 0):  # type: ignore[attr-defined]
-                collects = ["import gc; gc.collect()"]
-                yield Edit("garbage is collected in every step", inserted(text, node.lineno, node, collects))  # type: ignore[attr-defined,arg-type]
+            if not isinstance(node, (ast.Assign, ast.AugAssign, ast.Expr, ast.Return)):
+                continue
+            if node.lineno <= int(found.vain) <= (node.end_lineno or 0):
+                changed = inserted(text, node.lineno, node, ["import gc; gc.collect()"])
+                yield Edit("garbage is collected in every step", changed)
 
 
 def _in_parts(text: str, tree: ast.Module) -> Iterator[Edit]:
