@@ -47,6 +47,13 @@ def test_a_copy_goes_its_own_way_from_where_it_was_made() -> None:
     assert (second.page_bytes, second.call_count) == (space.page_bytes, space.call_count)
 
 
+def test_each_request_and_each_return_is_a_call() -> None:
+    space = AddressSpace(NOTHING)
+    for size in (700, 40 * MIB):
+        space.give(space.take(size), size)
+    assert space.call_count == 4
+
+
 def test_small_allocations_share_pages() -> None:
     """Steps of 512 bytes, the smallest gap that fits; a page is taken only where none has room."""
     space = AddressSpace(NOTHING)

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from analyzer import allocators
 from analyzer.allocators import OutOfMemoryError
 from analyzer.allocators.compiled import FREE
+from analyzer.allocators.driver import AddressSpace
 from analyzer.allocators.pytorch.caching import PyTorchAllocator
 from analyzer.allocators.pytorch.create import create
 from analyzer.allocators.pytorch.peaks import UNIT_BYTES, Peaks, has_fast_path, peaks
@@ -105,6 +106,26 @@ def test_under_a_limit_free_segments_are_given_back_before_a_request_fails() -> 
         (50 * MIB, 50 * MIB, True, True, 2, ()),
         (40 * MIB, 40 * MIB, False, True, 0, ()),
     ]
+
+
+def test_what_is_given_back_is_what_was_taken() -> None:
+    """The compiled core knows segments by units; a space is told its own addresses."""
+    taken, given = [], []
+
+    class Told(AddressSpace):
+        def take(self, size: int) -> int:
+            taken.append((super().take(size), size))
+            return taken[-1][0]
+
+        def give(self, address: int, size: int) -> None:
+            given.append((address, size))
+            super().give(address, size)
+
+    events = np.array([(0, 0), (1, 1), (0, FREE), (1, FREE), (2, 2)], np.int64)
+    units = np.array([size * MIB // UNIT_BYTES for size in (40, 60, 90)], np.int64)
+    found = peaks(events, units, 0, create("").settings, 100 * MIB, space=Told())
+    assert found == (100 * MIB, 100 * MIB, True, True, 1, ())
+    assert sorted(given) == sorted(taken[:2])
 
 
 @pytest.mark.parametrize("units", [1 << 40, 1 << 62])

@@ -80,3 +80,27 @@ def test_in_doubt_the_request_without_room_is_that_of_an_analysis() -> None:
     failure = found.failure
     assert (failure.malloc.nbytes, failure.allocated) == (own.requested_bytes, own.allocated_bytes)
     assert (failure.reserved, sum(failure.free)) == (own.reserved_bytes, own.free_bytes)
+
+
+def narrow_net() -> tuple[Workload, Batches]:
+    """Convolutions whose workspaces are most of the peak."""
+    layers = nn.Conv2d(16, 16, 3, padding=1), nn.ReLU(), nn.Conv2d(16, 16, 3, padding=1)
+    model = nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten())
+    workload, parametric = captured(model, torch.zeros(2, 16, 128, 128))
+    return workload, over(workload, parametric, "h200")
+
+
+def test_operators_take_what_they_take_at_that_batch() -> None:
+    workload, batches = narrow_net()
+    for batch in (2, 40):
+        own = workload.analysis(batch).estimate
+        found = batches.at(batch)
+        assert (found.peak_allocated, found.peak_reserved) == (own.peak_allocated, own.peak_reserved)
+
+
+def test_without_room_for_the_first_plans_smaller_ones_run() -> None:
+    workload, batches = narrow_net()
+    limit = Limit(batches.at(40).peak_reserved * 3 // 4, False)
+    found, own = batches.at(40, limit), workload.analysis(40, limit).estimate
+    assert own.out_of_memory is None and not found.fails
+    assert batches.failed(40, limit) is None

@@ -209,6 +209,17 @@ def test_sorts_by_the_code_that_a_device_runs(device: str, sizes: dict[tuple[int
     assert found == sizes
 
 
+# Look-back entries of 16 bytes for the tiles and 32 more, and keys of 4: 64 entries are four times
+# 256 bytes, 64 keys fill 256.
+@pytest.mark.parametrize(
+    ("device", "tile"),
+    [("h200", 4096), ("rtx5090", 4608), ("a100-80gb", 3840), ("rtx3090", 2304), ("l4", 2304), ("t4", 2304)],
+)
+def test_scans_by_key_in_the_tiles_of_a_device(device: str, tile: int) -> None:
+    sizes = [scan_by_key_bytes(load(device), count) for count in (1, 32 * tile, 32 * tile + 1, 64 * tile + 1)]
+    assert sizes == [768 + 256 + 255, 1024 + 256 + 255, 1280 + 256 + 255, 1792 + 512 + 255]
+
+
 def test_a_median_of_few_is_sorted_without_storage() -> None:
     """`sort` of at most 4,096 elements asks CUB for nothing (`aten/src/ATen/native/cuda/Sort.cpp`)."""
     few, more = (words(call("aten::median", (tensor(count),), (tensor(),))) for count in (4096, 4097))
