@@ -34,7 +34,7 @@ _WORDS = (
 _COMMAND = re.compile(r"\b(?:analyze|pip|python3?|vllm|torchrun) (?=[A-Za-z./*'\[{-])[^;,()]*")
 _WORD = re.compile(
     r"--(?P<flag>[a-z][a-z0-9-]*)"
-    r"(?:(?P<mapping> (?!=)[^\s=;,]+=[^\s;,]+)|(?P<value> (?:[A-Z]+\b|\d[^\s;)]*|'[^']*'|(?:"
+    r"(?:(?P<mapping> (?!=)[^\s=;,]+=[^\s;,)]+)|(?P<value> (?:[A-Z]+\b|\d[^\s;)]*|'[^']*'|(?:"
     + "|".join(_WORDS)
     + r")\b)))?"
 )

@@ -325,8 +325,13 @@ class Options:
                 if not isinstance(value, kind) or (kind is not bool and isinstance(value, bool)):
                     raise OptionError(f"{name}: {key} is {value!r}", f"give {wanted}")
         for name in ("inputs", "targets"):
-            if hasattr(getattr(self, name), "shape"):  # one tensor, or one TensorSpec
-                object.__setattr__(self, name, (getattr(self, name),))
+            given = getattr(self, name)
+            if hasattr(given, "shape"):  # one tensor, or one TensorSpec
+                object.__setattr__(self, name, (given,))
+            elif not (isinstance(given, Mapping | Sequence | None) or callable(given)) or isinstance(
+                given, str
+            ):
+                raise InputError(f"{name} is {given!r}", "give tensors, or TensorSpec((64, 3, 224, 224))")
 
     @property
     def budget_bytes(self) -> int | None:

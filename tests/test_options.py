@@ -97,6 +97,8 @@ INVALID: list[tuple[str, Any, type[AnalyzerError], str]] = [
     ("budget", 1.5, OptionError, "budget is 1.5"),
     ("runtime_options", "a=1", OptionError, "runtime_options is 'a=1'"),
     ("runtime_options", [("a", 1)], OptionError, "runtime_options is"),
+    ("inputs", 5, InputError, "inputs is 5"),
+    ("inputs", "2x4", InputError, "inputs is '2x4'"),
     ("release", "torch=2.8", OptionError, "release is 'torch=2.8'"),
     ("release", {"cuda": "12.6"}, OptionError, "the release of 'cuda' cannot be asked for: it is 13.0"),
     ("release", {"torch": "new"}, OptionError, "'new' is not a release"),

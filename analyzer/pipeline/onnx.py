@@ -97,6 +97,11 @@ def described_inputs(options: Options) -> Described | None:
             "the inputs of an ONNX graph go by name",
             "give --input NAME=3x224x224:float32, or inputs={'image': TensorSpec((64, 3, 224, 224))}",
         )
+    for name, spec in inputs.items():
+        if not hasattr(spec, "shape"):
+            raise InputError(
+                f"the input {name!r} is {spec!r}", f"give inputs={{{name!r}: TensorSpec(SHAPE)}}"
+            )
     return {
         name: (tuple(spec.shape), str(spec.dtype).removeprefix("torch.")) for name, spec in inputs.items()
     }

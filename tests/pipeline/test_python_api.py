@@ -107,6 +107,13 @@ def test_errors_and_estimates_speak_of_keywords() -> None:
         assert "amp='bf16'" in shown and "device=NAME or SIZE" in shown and "--" not in shown
 
 
+def test_a_shape_alone_is_no_input_of_a_graph() -> None:
+    for given in ((2, 3, 32, 32), "2x3x32x32"):
+        with pytest.raises(InputError, match="the input 'image' is") as caught:
+            analyzer.analyze(MODELS / "cnn.onnx", {"image": given})
+        assert "TensorSpec(SHAPE)" in caught.value.hint
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
     [
@@ -116,6 +123,7 @@ def test_errors_and_estimates_speak_of_keywords() -> None:
         ("such as --release torch=2.8", "such as release={'torch': '2.8'}"),
         ("add --grad-accumulation 4", "add grad_accumulation=4"),
         ("give --input x=3x8:int64", "give inputs={'x': TensorSpec((batch, 3, 8), 'int64')}"),
+        ("a dtype (--input x=3:int64) fits", "a dtype (inputs={'x': TensorSpec((batch, 3), 'int64')}) fits"),
         (
             "analyze fit TARGET --device a100; leave --amp out",
             "analyze fit TARGET --device a100; leave amp out",
