@@ -6,11 +6,15 @@
 from __future__ import annotations
 
 import json
+import multiprocessing
 import os
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
+from concurrent.futures import Executor, ProcessPoolExecutor
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import onnx
 import pytest
@@ -77,38 +81,61 @@ def test_ranges() -> None:
     assert results.ranges == [(0, 20)]
 
 
+@pytest.fixture(scope="module")
+def child() -> Iterator[Executor]:
+    """Examines in a process of its own: an audit hook stays in its process, and each is called for whatever frame is looked at, in
+    all tests that follow."""
+    quiet = (sys, "dont_write_bytecode", True)  # as the campaign is
+    with ProcessPoolExecutor(1, multiprocessing.get_context("fork"), setattr, quiet) as made:
+        yield made
+
+
+def examined(folder: Path, seed: int, analyze: Callable[..., None] | None = None) -> tuple[str, str]:
+    """What came of the seed's file. analyze: what stands in the analysis's place."""
+    with mock.patch.object(campaign.analyzer, "analyze", analyze or campaign.analyzer.analyze):
+        return campaign.Examiner(folder).examine(damaged(seed))
+
+
+class Raise:
+    """An analysis that ends with this error."""
+
+    def __init__(self, kind: type[Exception], *words: str) -> None:
+        self.kind, self.words = kind, words
+
+    def __call__(self, *_: object, **__: object) -> None:
+        raise self.kind(*self.words)
+
+
+class Open:
+    """An analysis that opens this file beside the model."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+
+    def __call__(self, target: str, **_: object) -> None:
+        os.close(os.open(Path(target).parent / self.path, os.O_RDONLY | os.O_NONBLOCK))
+
+
 @pytest.mark.parametrize(
-    ("raised", "what"),
+    ("error", "what"),
     [
-        (ZeroDivisionError("x"), "ZeroDivisionError: x"),
-        (MemoryError(), "MemoryError"),
-        (TargetError("no hint"), "an error without message or hint"),
-        (TargetError("two\nlines", "h"), "an error whose text is no line"),
+        ((ZeroDivisionError, "x"), "ZeroDivisionError: x"),
+        ((MemoryError,), "MemoryError"),
+        ((TargetError, "no hint"), "an error without message or hint"),
+        ((TargetError, "two\nlines", "h"), "an error whose text is no line"),
     ],
 )
 def test_what_must_not_be_is_found(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, raised: Exception, what: str
+    child: Executor, tmp_path: Path, error: tuple[Any, ...], what: str
 ) -> None:
-    def fail(*_: Any, **__: Any) -> None:
-        raise raised
-
-    monkeypatch.setattr(campaign.analyzer, "analyze", fail)
-    outcome, said = campaign.Examiner(tmp_path).examine(damaged(0))
+    outcome, said = child.submit(examined, tmp_path, 0, Raise(*error)).result()
     assert outcome == "finding"
     assert said.startswith(what)
 
 
 @pytest.mark.parametrize("path", [OUTSIDE, "/etc/hostname", "model/../../x"])
-def test_what_is_opened_outside_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, path: str) -> None:
-    examiner = campaign.Examiner(tmp_path)
-
-    def look(*_: Any, **__: Any) -> None:
-        import os
-
-        os.close(os.open(examiner.folder / path, os.O_RDONLY | os.O_NONBLOCK))
-
-    monkeypatch.setattr(campaign.analyzer, "analyze", look)
-    outcome, said = examiner.examine(damaged(0))
+def test_what_is_opened_outside_is_found(child: Executor, tmp_path: Path, path: str) -> None:
+    outcome, said = child.submit(examined, tmp_path, 0, Open(path)).result()
     assert (outcome, said.split(":")[0]) == ("finding", "outside the folder")
 
 
@@ -116,10 +143,10 @@ def test_what_is_opened_outside_is_found(tmp_path: Path, monkeypatch: pytest.Mon
     "seed",
     [99, 7317, 9590, 10405, 12930, 21563, 33491, 59572, 27844, 309558, 653665, 951646, 4000023, 4000030],
 )
-def test_what_earlier_campaigns_found(tmp_path: Path, seed: int) -> None:
+def test_what_earlier_campaigns_found(child: Executor, tmp_path: Path, seed: int) -> None:
     """Seeds that ended otherwise once: a batch no integer type holds, shapes of a million dimensions, a region the
     device has no room for, a reduction of a sequence, subgraphs that do not fit their node, a kernel without results."""
-    assert campaign.Examiner(tmp_path).examine(damaged(seed))[0] != "finding"
+    assert child.submit(examined, tmp_path, seed).result()[0] != "finding"
 
 
 def test_a_huge_batch_is_one_error() -> None:
