@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -21,6 +20,7 @@ from analyzer.ranks import Rank
 from analyzer.report import formats
 from analyzer.report.serving import engine_json, engine_text
 from analyzer.results.serving import EngineMemory, RankMemory
+from tests import forked
 from tests.paths import ROOT
 
 GIB = 2**30
@@ -98,13 +98,10 @@ def packages(tmp_path: Path) -> Path:
 
 
 def started(packages: Path, out: Path, *arguments: str, **variables: str) -> tuple[int, dict[str, Any]]:
-    done = subprocess.run(
-        [sys.executable, START, out, "model", *arguments],
-        env={"PYTHONPATH": str(packages), "PATH": "", **variables},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    """As a script starts, whose folder is the first to be looked in; torch is imported already."""
+    code = f"import runpy, sys\nsys.path.insert(0, {str(START.parent)!r})\nrunpy.run_path({str(START)!r}, run_name='__main__')"
+    known = {"PYTHONPATH": str(packages), "PATH": "", **variables}
+    done = forked.ran("-c", code, str(out), "model", *arguments, variables=known)
     written = next(iter(out.parent.glob(f"{out.name}*")), None)
     return done.returncode, json.loads(written.read_text()) if written else {}
 

@@ -33,7 +33,7 @@ def test_batches_are_joined_once_for_all_devices() -> None:
 
 
 def test_a_session_is_planned_for_each_device() -> None:
-    file = str(ROOT / "models" / "resnet50.onnx")
+    file = str(ROOT / "models" / "cnn.onnx")
     devices = ("2GiB", "t4", "h200")
     found = dict(fits(file, devices))
     assert {device: found[device] for device in devices} == {

@@ -80,6 +80,10 @@ def test_the_interface_of_python_refuses_so_too(folder: Path, function: str) -> 
     )
     ran = _run(folder, "-c", code, before=(*REFUSED, "neither"))
     assert ran.stdout.startswith("nothing here keeps a program from writing") and "begun" not in ran.stderr
+
+
+def test_the_interface_of_python_starts_where_that_is_asked_for(folder: Path) -> None:
+    (folder / "program.py").write_text(PROGRAM)
     ran = _run(folder, "-c", "import analyzer\nprint(analyzer.run('program.py', unprotected=True).notes)",
                before=(*REFUSED, "neither"))  # fmt: skip
     assert "are not held" in ran.stdout and "begun" in ran.stderr
