@@ -90,7 +90,7 @@ def pytest_cmdline_main(config: pytest.Config) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_protocol(item: pytest.Item) -> None:
-    if _running != [item.path]:
+    if _running != [item.path] or not gc.get_freeze_count():  # `what_if` thaws what it froze, and that with it
         _running[:] = [item.path]
         gc.collect()
         gc.freeze()
