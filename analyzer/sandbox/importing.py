@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib.abc
+import operator
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import ModuleType
@@ -86,7 +87,7 @@ def exchange_all(parts: Sequence[Pairs]) -> Callable[[], None]:
     them back, also in modules imported since."""
     modules, names = list(sys.modules.values()), frozenset[str]().union(*parts)
     looked = _found[names] = _named(modules, names, _found.get(names, {}))
-    places = list(_holding(looked.values(), parts))
+    places = list(_holding([one for one in looked.values() if one[2]], parts))
     for held, name, _, new in places:
         held[name] = new
 
@@ -94,8 +95,14 @@ def exchange_all(parts: Sequence[Pairs]) -> Callable[[], None]:
         for held, name, old, new in places:
             if held.get(name) is new:
                 held[name] = old
-        already = set(map(id, modules))  # kept until now: another's number would be taken for one of theirs
-        since = [module for module in list(sys.modules.values()) if id(module) not in already]
+        now = list(sys.modules.values())
+        if all(map(operator.is_, now, modules)):  # as a rule; those imported since come last
+            since = now[len(modules) :]
+        else:
+            already = set(
+                map(id, modules)
+            )  # kept until now: another's number would be taken for one of theirs
+            since = [module for module in now if id(module) not in already]
         later = _named(since, names, {})
         turned = [{name: (new, old) for name, (old, new) in pairs.items()} for pairs in parts]
         for held, name, _, old in list(_holding(later.values(), turned)):
