@@ -70,7 +70,8 @@ _running: list[Path] = []
 LONGEST = (
     "test_documentation.py", "test_environments.py", "test_random_programs.py", "capture/pytorch/world/test_wrapping.py",
     "pipeline/test_configurations.py", "pipeline/test_generation.py", "pipeline/test_ranks.py", "planning/test_advise.py",
-    "planning/test_grid.py", "planning/test_recipes.py", "planning/test_sharing.py", "runtimes/onnxruntime/test_backend.py",
+    "planning/test_grid.py", "planning/test_recipes.py", "planning/test_sharing.py", "pipeline/test_kinds_of_programs.py",
+    "planning/test_what_if.py", "report/test_page.py", "report/test_screens.py", "test_other_python.py",
     "runtimes/onnxruntime/test_recorded.py", "runtimes/pytorch/scratch/test_database.py",
 )  # fmt: skip
 
@@ -90,7 +91,9 @@ def pytest_cmdline_main(config: pytest.Config) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_protocol(item: pytest.Item) -> None:
-    if _running != [item.path] or not gc.get_freeze_count():  # `what_if` thaws what it froze, and that with it
+    if (
+        _running != [item.path] or not gc.get_freeze_count()
+    ):  # `what_if` thaws what it froze, and that with it
         _running[:] = [item.path]
         gc.collect()
         gc.freeze()
