@@ -218,7 +218,7 @@ def misplaced(script: str, arguments: Sequence[str], options: Mapping[str, Any])
         own = _names_gpu(value) if known[0].name == "device" else not _has_word(text, flag)
         if by_default and own:
             warnings.append(
-                f"{option} stands behind {script} and was given to it; options of analyze come before:"
+                f"{option} follows {script} and was passed to it; options of analyze come before it:"
                 f" {context.command_path} {option} {script}"
             )
     return warnings

@@ -297,7 +297,7 @@ def assumed(estimate: Estimate) -> list[str]:
     sentence = f"so device memory may be {span(size(low), size(high))}"
     if least != most:
         sentence += f", reserved {span(size(least), size(most))}"
-    return [f"assumed, since nobody has measured {tail(clean(estimate.device), 20)}: {named}", sentence]
+    return [f"assumed, since {tail(clean(estimate.device), 20)} was not measured: {named}", sentence]
 
 
 def fragmented(estimate: Estimate) -> str:
