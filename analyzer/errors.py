@@ -1,4 +1,4 @@
-"""What a user can get wrong, as exceptions that say what happened, where, and what to do.
+"""A user's mistakes as exceptions that name the problem, its place and the way to fix it.
 
 Every error the command line turns into exit code 2 derives from `AnalyzerError`; anything else is a bug here.
 """
@@ -75,7 +75,7 @@ class RunError(AnalyzerError):
 _HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+")
 _FILES = (".onnx", ".py", ".pt2", ".json", ".yaml", ".yml", ".pickle", ".gguf", ".txt", ".safetensors")
 
-# What this project is called on a package index, where `analyzer` is somebody else's; as in pyproject.toml.
+# This project's name on a package index, where `analyzer` is another project; as in pyproject.toml.
 DISTRIBUTION = "gpu-memory-analyzer"
 
 

@@ -1,13 +1,13 @@
 """A file that the user names, read as text within bounds.
 
-1. Only a regular file is opened: opening a FIFO, a socket or a device waits, or does something there.
+1. Only a regular file is opened: opening a FIFO, a socket or a device may block or have side effects.
 2. Its size, and the values in a JSON or YAML text, are bounded before anything is made of them: the memory
    they take goes by their number (an empty list has two characters, and 64 bytes in Python).
-3. Whatever else makes a text unreadable (nested too deeply for Python, a number with too many digits) is one
-   `UnreadableError`, whose text is the reason alone; callers say of which file, and what to do.
+3. Any other reason why a text is unreadable (nested too deeply for Python, a number with too many digits) is
+   one `UnreadableError`, whose text is the reason alone; callers add the file and the hint.
 4. All bounds on input grow by the factor in the environment variable `ANALYZER_INPUT_LIMIT` ("4").
 
-What is refused, and by which bound: `docs/evidence/UNTRUSTED.md`.
+The refused inputs, and the bounds: `docs/evidence/UNTRUSTED.md`.
 """
 
 from __future__ import annotations

@@ -13,29 +13,31 @@ from collections.abc import Iterable
 
 # Options with a keyword of another name.
 RENAMED = {
-    "input": "inputs", "value": "values", "runtime-option": "runtime_options", "nproc-per-node": "ranks",
-}  # fmt: skip
+    "input": "inputs",
+    "value": "values",
+    "runtime-option": "runtime_options",
+    "nproc-per-node": "ranks",
+}
 # Those whose keyword takes a mapping from what stands before "=".
 _MAPPINGS = ("inputs", "values", "runtime_options", "assume", "release")
 # Every option that is a keyword of `analyzer.analyze`, `analyzer.run` or `analyzer.emulate`.
-KEYWORDS = frozenset({
-    "batch", "batches", "mode", "inputs", "values", "assume", "loss", "optimizer", "dtype", "amp",
-    "channels_last", "grad_accumulation", "checkpoint", "parallel", "device", "budget", "runtime",
-    "runtime_options", "release", "strict", "trust", "task", "length", "new_tokens", "lora", "load_in_8bit",
-    "load_in_4bit", "no_double_quant", "dequantize", "gradient_checkpointing", "attn", "cache",
-    "prefill_chunk", "beams", "sample", "packed", "precompute_reference", "load", "revision", "engine",
-    "python", "until", "ranks", "rank", "keep_outputs",
-})  # fmt: skip
+_NAMES = (
+    "batch batches mode inputs values assume loss optimizer dtype amp channels_last grad_accumulation"
+    " checkpoint parallel device budget runtime runtime_options release strict trust task length"
+    " new_tokens lora load_in_8bit load_in_4bit no_double_quant dequantize gradient_checkpointing attn"
+    " cache prefill_chunk beams sample packed precompute_reference load revision engine python until ranks"
+    " rank keep_outputs"
+)
+KEYWORDS = frozenset(_NAMES.split())
 _WORDS = (
-    "train", "infer", "generate", "bf16", "fp16", "float16", "bfloat16", "float32", "auto", "trace",
-    "emulate", "causal-lm", "seq2seq", "classification", "vision", "speech", "sft", "dpo", "reward", "grpo",
-    "sdpa", "eager",
-)  # fmt: skip
+    "train|infer|generate|bf16|fp16|float16|bfloat16|float32|auto|trace|emulate|causal-lm|seq2seq"
+    "|classification|vision|speech|sft|dpo|reward|grpo|sdpa|eager"
+)
 _COMMAND = re.compile(r"\b(?:analyze|pip|python3?|vllm|torchrun) (?=[A-Za-z./*'\[{-])[^;,()]*")
 _WORD = re.compile(
     r"--(?P<flag>[a-z][a-z0-9-]*)"
     r"(?:(?P<mapping> (?!=)[^\s=;,]+=[^\s;,)]+)|(?P<value> (?:[A-Z]+\b|\d[^\s;)]*|'[^']*'|(?:"
-    + "|".join(_WORDS)
+    + _WORDS
     + r")\b)))?"
 )
 

@@ -1,7 +1,7 @@
-"""Batches as people have them: tensors in dictionaries, lists and tuples, with None and plain values among
-them.
+"""Nested batches: tensors in dictionaries, lists and tuples, with None and plain values among them.
 
-A tensor is whatever has a shape (`TensorSpec` too). What is no tensor and holds none stays where it is.
+A tensor is anything with a shape (`TensorSpec` too). An object that is no tensor and holds none stays in its
+place.
 """
 
 from __future__ import annotations

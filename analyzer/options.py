@@ -1,8 +1,7 @@
-"""What a user can say about an analysis besides the target: each option documented once, checked once, passed
-by name.
+"""The options of an analysis: each one documented once, checked once, passed by name.
 
 The dataclass below is the only place an option is spelt. `analyzer.analyze` and `analyzer.run` take its
-fields as keywords; the command line makes an option of every field that says how (`flags`).
+fields as keywords; the command line makes an option of every field with `flags`.
 """
 
 from __future__ import annotations
@@ -29,9 +28,7 @@ AMP: tuple[str, ...] = get_args(Amp)
 # Of configurations (`recipes/recipe.py`): tasks by transformers' pipelines and TRL's trainers
 # (`recipes/trainers.py`), and the caches of `generate(cache_implementation=...)`
 # (transformers/generation/configuration_utils.py, ALL_CACHE_IMPLEMENTATIONS).
-Task = Literal[
-    "causal-lm", "seq2seq", "classification", "vision", "speech", "sft", "dpo", "reward", "grpo",
-]  # fmt: skip
+Task = Literal["causal-lm", "seq2seq", "classification", "vision", "speech", "sft", "dpo", "reward", "grpo"]
 Attention = Literal["sdpa", "eager"]
 Cache = Literal["dynamic", "static", "offloaded", "offloaded_static", "quantized"]
 Loading = Literal["device-map", "cpu", "gpu"]
@@ -39,12 +36,12 @@ TASKS: tuple[str, ...] = get_args(Task)
 ATTENTION: tuple[str, ...] = get_args(Attention)
 CACHES: tuple[str, ...] = get_args(Cache)
 LOADING: tuple[str, ...] = get_args(Loading)
-# What is said of a configuration alone, and what of everything else.
-CONFIG_ONLY = (
-    "task", "length", "new_tokens", "lora", "load_in_8bit", "load_in_4bit", "no_double_quant", "dequantize",
-    "gradient_checkpointing", "attn", "cache", "prefill_chunk", "beams", "sample", "packed",
-    "precompute_reference", "load", "revision",
-)  # fmt: skip
+# Options of configurations alone, and of all other targets alone.
+_CONFIG_ONLY = (
+    "task length new_tokens lora load_in_8bit load_in_4bit no_double_quant dequantize gradient_checkpointing"
+    " attn cache prefill_chunk beams sample packed precompute_reference load revision"
+)
+CONFIG_ONLY = tuple(_CONFIG_ONLY.split())
 NON_CONFIG = ("batches", "inputs", "values", "targets", "loss", "channels_last", "checkpoint", "runtime")
 _LINE = re.compile(r"[^:=]+\.py:\d+")
 _NUMBERS = ("batch", "grad_accumulation", "steps", "length", "new_tokens", "prefill_chunk", "beams")
@@ -67,7 +64,7 @@ class OverridableDefault(str):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """Everything a user can say about an analysis besides the target. An instance is always valid.
+    """All options of an analysis, besides the target. An instance is always valid.
 
     inputs, targets: tensors on any device or `TensorSpec`s, in the order the model and the loss take them
         (one alone counts as one); only shape, strides and dtype are read. For ONNX a mapping from input name
@@ -95,7 +92,7 @@ class Options:
     )
     inputs: Sequence[Any] | Mapping[str, TensorSpec] | None = _option(
         None,
-        "An input's shape, such as x=3x224x224:float32. Repeatable.",
+        "Shape of an input, such as x=3x224x224:float32. Repeatable.",
         "--input",
         multiple=True,
         metavar="NAME=SHAPE[:TYPE]",
@@ -109,13 +106,13 @@ class Options:
     )
     assume: Mapping[str, Any] = _option(
         dict,
-        "Assume what the tool cannot compute: the value read, or the size, at a line; what an If of an ONNX"
-        " file finds, by the condition's or the node's name. Repeatable.",
+        "Set a value the tool cannot compute: the value read, or the size, at a line; the branch of an ONNX"
+        " If, by its condition's or its node's name. Repeatable.",
         "--assume",
         multiple=True,
         metavar="FILE.py:LINE=VALUE|CONDITION=true|false",
     )
-    targets: Sequence[Any] | None = _option(None, "What the loss compares the output with.")
+    targets: Sequence[Any] | None = _option(None, "The targets of the loss.")
     loss: Callable[..., Any] | str | None = _option(  # noqa: RUF009, a field
         None, "cross_entropy, mse, sum, or file.py:function.", "--loss", metavar="NAME"
     )
@@ -138,7 +135,7 @@ class Options:
     )
     checkpoint: str | None = _option(
         None,
-        "Recompute the modules whose path matches in backward.",
+        "Recompute modules with a matching path in the backward pass.",
         "--checkpoint",
         metavar="PATTERN[,PATTERN]",
     )
@@ -158,8 +155,7 @@ class Options:
     )
     budget: str | int | None = _option(
         None,
-        "Device memory it may use at most, where the device has more: exit code 1 if it does not run in"
-        " that.",
+        "Limit of device memory, below the device's own: exit code 1 if it does not run in that.",
         "--budget",
         metavar="SIZE",
     )
@@ -171,17 +167,17 @@ class Options:
     )
     release: Mapping[str, str] = _option(
         dict,
-        "Figures of another release than the one installed: torch=2.8, onnxruntime=1.32. Repeatable.",
+        "Estimate for another release than the installed one: torch=2.8, onnxruntime=1.32. Repeatable.",
         "--release",
         multiple=True,
         metavar="NAME=VERSION",
     )
-    trust: bool = _option(False, "Open a program.pt2 although it runs code of its own.", "--trust")
+    trust: bool = _option(False, "Open a program.pt2 even if it runs code of its own.", "--trust")
     strict: bool = _option(False, "Fail when an operator's own memory use is unknown.", "--strict")
 
     task: Task | None = _option(  # noqa: RUF009, a field
         None,
-        "What the model is for; by default what its architecture says.",
+        "The model's task; by default that of its architecture.",
         "--task",
         choices=TASKS,
         default=None,
@@ -194,7 +190,7 @@ class Options:
         metavar="N",
     )
     new_tokens: int = _option(
-        128, "With --mode generate: tokens made.", "--new-tokens", type=int, metavar="N"
+        128, "With --mode generate: number of new tokens.", "--new-tokens", type=int, metavar="N"
     )
     lora: str | None = _option(
         None,
@@ -207,15 +203,13 @@ class Options:
     no_double_quant: bool = _option(
         False, "With --load-in-4bit: its constants stay in float32.", "--no-double-quant"
     )
-    dequantize: bool = _option(
-        False, "Weights stored in 8 or 4 bits are turned back as they load.", "--dequantize"
-    )
+    dequantize: bool = _option(False, "Dequantize weights stored in 8 or 4 bits on loading.", "--dequantize")
     gradient_checkpointing: bool = _option(
         False, "transformers' gradient checkpointing.", "--gradient-checkpointing"
     )
     attn: Attention | None = _option(  # noqa: RUF009, a field
         None,
-        "The attention transformers is told to use; by default what it chooses.",
+        "transformers' implementation of attention; by default its own choice.",
         "--attn",
         choices=ATTENTION,
         default=None,
@@ -230,26 +224,26 @@ class Options:
         type=int,
         metavar="N",
     )
-    beams: int = _option(1, "With --mode generate: beams.", "--beams", type=int, metavar="N")
+    beams: int = _option(1, "With --mode generate: number of beams.", "--beams", type=int, metavar="N")
     sample: bool = _option(
         False, "With --mode generate: draw tokens instead of taking the likeliest.", "--sample"
     )
     packed: bool = _option(False, "With --task sft: documents packed into sequences of --length.", "--packed")
     precompute_reference: bool = _option(
         False,
-        "With --task dpo: what the reference says is computed beforehand, and no second model is kept.",
+        "With --task dpo: compute the reference's log-probabilities first, and keep no second model.",
         "--precompute-reference",
     )
     load: Loading = _option(  # noqa: RUF009, a field
         LOADING[0],
-        "How it becomes a model: from_pretrained with a device_map; loaded on the CPU, then .cuda(); made"
+        "How the model is loaded: from_pretrained with a device_map; loaded on the CPU, then .cuda(); made"
         " on the GPU in float32, then cast.",
         "--load",
         choices=LOADING,
         show_default=True,
     )
     revision: str | None = _option(
-        None, "Of hf:ORG/NAME: a branch, a tag or a commit.", "--revision", metavar="NAME"
+        None, "Branch, tag or commit of hf:ORG/NAME.", "--revision", metavar="NAME"
     )
 
     def __post_init__(self) -> None:
@@ -366,11 +360,8 @@ class Options:
 
     def shown(self) -> dict[str, Any]:
         """Options of a step and its runtime that the user set, as JSON values for the estimate."""
-        names = (
-            "batches", "amp", "grad_accumulation", "checkpoint", "dtype", "channels_last", "parallel",
-            "steps", "strict",
-        )  # fmt: skip
-        chosen = {name: getattr(self, name) for name in names}
+        names = "batches amp grad_accumulation checkpoint dtype channels_last parallel steps strict"
+        chosen = {name: getattr(self, name) for name in names.split()}
         chosen |= self.config_only()
         chosen["loss"] = getattr(self.loss, "__name__", None) if callable(self.loss) else self.loss
         if isinstance(self.inputs, Mapping):

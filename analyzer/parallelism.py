@@ -1,5 +1,4 @@
-"""How one model is spread over the GPUs of a job: what `--parallel` says, read and checked, before any model
-is there.
+"""One model spread over the GPUs of a job: `--parallel` is parsed and checked before there is a model.
 
     KIND:SIZE[,NAME=VALUE...]    fsdp2:8,mixed=bf16    ddp:4,gradient_as_bucket_view=true    tp:2
 
@@ -12,7 +11,7 @@ is there.
    buffers for receiving are larger than those for sending).
 3. Machines have 8 GPUs where that comes out even (`Rank.of`).
 
-What the settings do to a model is in `capture/pytorch/world/wrapping.py`.
+Their effect on a model is in `capture/pytorch/world/wrapping.py`.
 Not modelled: several kinds at once (a mesh of two dimensions), pipelines: `analyze run` follows scripts that
 do these.
 """
@@ -27,10 +26,8 @@ from analyzer.errors import OptionError, did_you_mean
 from analyzer.ranks import Rank
 
 FORM = "write KIND:SIZE[,NAME=VALUE...], such as fsdp2:8,mixed=bf16"
-_TYPES = {
-    "bf16": "bfloat16", "bfloat16": "bfloat16", "fp16": "float16", "float16": "float16", "fp32": "float32",
-    "float32": "float32",
-}  # fmt: skip
+_SHORT = {"bf16": "bfloat16", "fp16": "float16", "fp32": "float32"}
+_TYPES = _SHORT | {name: name for name in _SHORT.values()}
 
 
 def _truth(text: str) -> bool:
@@ -121,8 +118,8 @@ def parse(text: str) -> Parallelism:
             f"{did_you_mean(kind, KINDS)}{FORM}; kinds: {', '.join(KINDS)}",
         )
     if not colon or not size.isdigit() or int(size) < 1:
-        said = f"{size!r} is not a number of GPUs" if size else "missing GPU count"
-        raise OptionError(f"--parallel {text!r}: {said}, e.g. {kind}:8", FORM)
+        problem = f"{size!r} is not a number of GPUs" if size else "missing GPU count"
+        raise OptionError(f"--parallel {text!r}: {problem}, e.g. {kind}:8", FORM)
     known_settings, settings = KINDS[kind], dict[str, Any]()
     for part in rest:
         name, equals, value = part.strip().partition("=")
@@ -132,7 +129,7 @@ def parse(text: str) -> Parallelism:
                 f"{did_you_mean(name, known_settings)}settings: {', '.join(known_settings)}",
             )
         if name in settings:
-            raise OptionError(f"--parallel {text!r}: {name} is said twice", "say it once")
+            raise OptionError(f"--parallel {text!r}: {name} is given twice", "give it once")
         try:
             settings[name] = known_settings[name](value if equals else "")
         except (ValueError, KeyError):

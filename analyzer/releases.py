@@ -1,18 +1,19 @@
-"""Releases: which one of a framework or a library a figure is of, and which ones are known at all.
+"""Releases of frameworks and libraries: the one each figure applies to, and the modelled ones.
 
-1. A release is its first two numbers, (2, 11) for torch 2.11.0+cu130: what patches change is not known here.
-2. What holds for some releases only says so with `since` and `until`, both included and both optional, and
-   nowhere otherwise: scratch parts and rules (`runtimes/pytorch/scratch/script.py`), what is replaced in
-   PyTorch (`capture/pytorch/patches.py`), ONNX Runtime's rewrites (`runtimes/onnxruntime/rewrite`). `Span` is
-   such a pair.
+1. A release is its first two numbers, (2, 11) for torch 2.11.0+cu130: changes by patch releases are not
+   modelled.
+2. Rules of some releases only are marked with `since` and `until`, both included and both optional, and in
+   no other way: scratch parts and rules (`runtimes/pytorch/scratch/script.py`), replacements in PyTorch
+   (`capture/pytorch/patches.py`), ONNX Runtime's rewrites (`runtimes/onnxruntime/rewrite`). `Span` is such a
+   pair.
 3. `MODELLED` has the releases whose differences are written down. A newer or an older one is answered as the
    nearest of them, and a note says so.
-4. The release a figure is of: the one that was asked for (`--release torch=2.8`); else the one installed,
-   where what is installed could run the program; else the one of the device's figures
-   (`DeviceProfile.releases`). A build of torch for the CPU runs nothing on a GPU, so what it is does not
-   matter. `Runtime.with_releases` puts it into the profile, which the rules read.
-5. Python code, autograd and decompositions are those of the torch that is installed, whatever is asked for:
-   the program is followed by it.
+4. The release of a figure: the requested one (`--release torch=2.8`); else the installed one, if it could
+   run the program; else that of the device's figures (`DeviceProfile.releases`). A build of torch for the
+   CPU runs nothing on a GPU, so its release does not matter. `Runtime.with_releases` puts it into the
+   profile, which the rules read.
+5. Python code, autograd and decompositions are those of the installed torch, for any requested release: the
+   program runs under it.
 """
 
 from __future__ import annotations

@@ -25,22 +25,22 @@ class Signature(inspect.Signature):
         return "(\n    " + ",\n    ".join(lines) + f",\n) -> {getattr(result, '__name__', result)}"
 
 
-# Of options whose sentence for the command line is not enough.
+# Options whose help of the command line is not enough.
 _IN_PYTHON = {
-    "batch": "Batch size, in samples: of targets that make their own batch, and of ONNX graphs. It is read of"
-    " inputs that are given.",
+    "batch": "Batch size, in samples: of targets that make their own batch, and of ONNX graphs. Given inputs"
+    " have their own.",
     "inputs": "Tensors or TensorSpecs, in order, or a mapping by name; shape, strides and dtype are read.",
     "loss": '`loss(output, *targets)`, or "cross_entropy", "mse", "sum".',
-    "targets": "What the loss compares the output with: tensors or TensorSpecs.",
+    "targets": "The targets of the loss: tensors or TensorSpecs.",
     "optimizer": 'A name of torch.optim in lower case ("adamw", "adamw_fused"), or a function from parameters'
     " to an optimizer, such as a class; no instance.",
     "device": 'A GPU\'s name ("rtx4090"), a profile\'s JSON file, a size ("24GiB") or bytes; by default this'
     " machine's GPU if known, else h200.",
-    "budget": 'Device memory it may use at most, where the device has more: a size ("8GiB") or bytes.',
+    "budget": 'Limit of device memory, below the device\'s own: a size ("8GiB") or bytes.',
     "steps": "Training steps followed; the peak is often not in the first.",
     "runtime_options": '"cublas_workspace" and "alloc_conf" for PyTorch; ONNX Runtime\'s provider and session'
     " options.",
-    "assume": 'What cannot be computed: {"train.py:12": 512}, the value read or the size at a line.',
+    "assume": 'Values that cannot be computed: {"train.py:12": 512}, the value read or the size at a line.',
 }
 
 

@@ -1,18 +1,18 @@
-"""What the user points at: a model file or a Python object, found, opened and built, but not yet looked into.
+"""Targets: a model file or a Python object is located, opened and built, but not yet analysed.
 
 1. TARGET is `model.onnx`, `program.pt2`, `file.py[:attr]` or `package.module:attr`; the suffix before the
    last colon decides. `parse` needs neither torch nor onnx.
 2. A Python target is the user's own program and is executed, with its folder importable as under `python
    file.py`. `attr` is an `nn.Module`, or a class or function that makes one when called without arguments;
    `make_model` when it is not given.
-3. It is executed and built under the meta device, so that weights take no memory. Whatever fails there is
-   tried once more on the CPU (some constructors look at values), and only that attempt's error counts.
+3. It is executed and built under the meta device, so that weights take no memory. A failure there is tried
+   once more on the CPU (some constructors look at values), and only that attempt's error counts.
 4. `make_batch(batch)` and `loss(output, *targets)` are picked up from the same file or module when they are
    there. A batch is (inputs, targets), either of them a tensor, a tuple of arguments, a dictionary or None;
    or one dictionary, whose model then computes its loss itself.
 5. Code that raises is reported with its own source line, never with a traceback.
 
-Not modelled: what the code does besides; arguments of constructors.
+Not modelled: other effects of the code; arguments of constructors.
 """
 
 from __future__ import annotations
@@ -410,13 +410,13 @@ def _reporting(target: Target, what: str, hint: str = "") -> Iterator[None]:
 
 def missing_package(error: BaseException) -> str:
     """Return the package an ImportError lacks, also through another library's; "" if unknown."""
-    seen: BaseException | None = error
-    while seen is not None:
-        name = getattr(seen, "name", None) if isinstance(seen, ImportError) else None
-        quoted = re.search(r"No module named '([\w.]+)'", str(seen))
+    cause: BaseException | None = error
+    while cause is not None:
+        name = getattr(cause, "name", None) if isinstance(cause, ImportError) else None
+        quoted = re.search(r"No module named '([\w.]+)'", str(cause))
         if name or quoted:
             return str(name or quoted[1]).partition(".")[0]  # type: ignore[index]
-        seen = seen.__cause__ or seen.__context__
+        cause = cause.__cause__ or cause.__context__
     return ""
 
 

@@ -36,7 +36,7 @@ def test_words_and_settings() -> None:
         ("fsdp2:8,mixed", "mixed is ''", "bf16, fp16 or fp32"),
         ("fsdp2:8,offload=maybe", "offload is 'maybe'", "true or false"),
         ("fsdp2:8,wrap=", "wrap is ''", "a pattern"),
-        ("fsdp2:8,wrap=a,wrap=b", "wrap is said twice", "once"),
+        ("fsdp2:8,wrap=a,wrap=b", "wrap is given twice", "once"),
         ("ddp:8,bucket_cap_mb=0", "bucket_cap_mb is '0'", "at least 1"),
         ("ddp:8,rank=8", "there is no rank 8 among 8", "0 to 7"),
     ],

@@ -5,7 +5,7 @@
    (None: 0). Files that begin with an underscore are no commands.
 2. Exit codes: 0 it fits, or no limit was given; 1 it does not fit, or is over budget; 2 bad usage or bad
    input.
-3. What a user got wrong is one message and one hint on stderr, whose end is the command's help. Anything
+3. A user's mistake is one message and one hint on stderr, which ends with the command's help. Anything
    unexpected is one line that asks for a report; `--debug` shows the traceback.
 4. Starting costs click alone: commands import what they need when they run.
 """
@@ -33,9 +33,9 @@ from analyzer.errors import AnalyzerError, OptionError, did_you_mean, report_to
 from analyzer.report import origin
 
 DEFAULT = "estimate"
-_LETTERS = string.ascii_letters + "-_"  # a TARGET has a point or a colon besides
+_LETTERS = string.ascii_letters + "-_"  # a TARGET also has a point or a colon
 _OWN_OPTIONS = ("-h", "--help", "--help-all", "-V", "--version")
-# What people come for, in the order in which they do; a command in no group is listed last.
+# Groups of commands, the most used first; a command in no group is listed last.
 _GROUPS = {
     "Estimate": ("estimate", "run", "serve", "emulate"),
     "Plan": ("fit", "sweep", "what-if", "advise", "grid", "allocators"),
@@ -95,7 +95,7 @@ class Commands(click.Group):
         rows = [
             ("-h, --help", "Show the options of a command: analyze COMMAND --help."),
             ("--help-all", "Show every option of `analyze TARGET`."),
-            ("-V, --version", "Show the version, and the releases that figures are of."),
+            ("-V, --version", "Show the version, and the releases the figures apply to."),
             ("--debug", "Show the traceback of an error."),
         ]
         with formatter.section("Everywhere"):

@@ -1,4 +1,4 @@
-"""What commands that end with an estimate share: showing it, judging it, the exit code."""
+"""Common end of the commands that make an estimate: it is shown and judged, and gives the exit code."""
 
 from __future__ import annotations
 

@@ -7,33 +7,31 @@ from collections.abc import Collection
 import click
 
 _EVERY = "analyzer.cli.every option"
-# Shown by `--help` of a command that has more; so is an option of no kind below.
-_COMMON = frozenset({
-    "batch", "mode", "inputs", "optimizer", "amp", "until", "nproc_per_node", "over", "device", "budget",
-    "emulated", "keep_outputs", "form", "output",
-})  # fmt: skip
-# The kinds of options, by their parameters' names; what is none of them comes last.
+# Options that `--help` shows of a command with more; it also shows those of no kind below.
+_COMMON = (
+    "batch mode inputs optimizer amp until nproc_per_node over device budget emulated keep_outputs form"
+    " output"
+)
+# The kinds of options, by their parameters' names; an option of none of them comes last.
 _KINDS = {
     "The job": (
-        "batch", "batches", "mode", "inputs", "values", "assume", "loss", "optimizer", "dtype", "amp",
-        "channels_last", "grad_accumulation", "checkpoint", "parallel", "arrays", "module", "until",
-        "nproc_per_node", "nnodes", "rank", "longest", "over", "samples_per_second", "change_numbers",
+        "batch batches mode inputs values assume loss optimizer dtype amp channels_last grad_accumulation"
+        " checkpoint parallel arrays module until nproc_per_node nnodes rank longest over samples_per_second"
+        " change_numbers"
     ),
     "A config.json": (
-        "task", "length", "new_tokens", "lora", "load_in_8bit", "load_in_4bit", "no_double_quant",
-        "dequantize", "gradient_checkpointing", "attn", "cache", "prefill_chunk", "beams", "sample", "packed",
-        "precompute_reference", "load", "revision", "write_script",
+        "task length new_tokens lora load_in_8bit load_in_4bit no_double_quant dequantize"
+        " gradient_checkpointing attn cache prefill_chunk beams sample packed precompute_reference load"
+        " revision write_script"
     ),
-    "What it runs on": (
-        "device", "all_devices", "budget", "limit", "runtime", "runtime_options", "strict", "trust", "force",
-        "engine", "emulated", "python", "no_network", "unprotected", "no_graph", "workers", "ray", "release",
-        "strict_fit",
+    "Device and engine": (
+        "device all_devices budget limit runtime runtime_options strict trust force engine emulated python"
+        " no_network unprotected no_graph workers ray release strict_fit"
     ),
-    "What is shown": (
-        "by", "depth", "form", "output", "plot", "top", "dump_graph", "verbose", "quiet", "largest",
-        "tolerance", "journal", "keep_outputs",
+    "Output": (
+        "by depth form output plot top dump_graph verbose quiet largest tolerance journal keep_outputs"
     ),
-}  # fmt: skip
+}
 
 
 def _show_every_option(context: click.Context, _: click.Parameter, is_set: bool) -> None:
@@ -46,9 +44,13 @@ def _show_every_option(context: click.Context, _: click.Parameter, is_set: bool)
 def every_option() -> click.Option:
     """Return `--help-all`."""
     return click.Option(
-        ["--help-all"], is_flag=True, is_eager=True, expose_value=False, callback=_show_every_option,
+        ["--help-all"],
+        is_flag=True,
+        is_eager=True,
+        expose_value=False,
+        callback=_show_every_option,
         help="Show every option and exit.",
-    )  # fmt: skip
+    )
 
 
 class Command(click.Command):
@@ -74,7 +76,7 @@ class Command(click.Command):
             options = [param for param in options if not _is_rare(param)]
         left = {param: record for param in options if (record := param.get_help_record(ctx))}
         for kind, members in _KINDS.items():
-            records = [left.pop(param) for param in list(left) if param.name in members]
+            records = [left.pop(param) for param in list(left) if param.name in members.split()]
             if records:
                 with formatter.section(kind):
                     formatter.write_dl(records)
@@ -92,4 +94,4 @@ class Command(click.Command):
 
 def _is_rare(param: click.Parameter) -> bool:
     """Return whether only `--help-all` shows an option."""
-    return param.name not in _COMMON and any(param.name in names for names in _KINDS.values())
+    return param.name not in _COMMON.split() and param.name in " ".join(_KINDS.values()).split()

@@ -1,4 +1,4 @@
-"""The options every command shares that analyses a target, and what they mean to `analyzer.analyze`.
+"""Options shared by every command that analyses a target, and their keywords for `analyzer.analyze`.
 
     @click.command()
     @analysis_options
@@ -84,12 +84,12 @@ def view_options(function: _Function) -> _Function:
         type=click.IntRange(min=0),
         default=10,
         metavar="N",
-        help="How many of the largest tensors to show.",
+        help="Number of largest tensors to show.",
     )
     by = click.option(
         "--by",
         type=click.Choice(KINDS),
-        help="Who holds the bytes at the peak, in a table of its own (text).",
+        help="A table of the bytes at the peak by this kind of holder (text).",
     )
     depth = click.option(
         "--depth",
@@ -102,12 +102,12 @@ def view_options(function: _Function) -> _Function:
         type=click.Path(path_type=Path),
         callback=_picture,
         metavar="FILE",
-        help="Also draw what is in use after each event, by category: FILE.svg or FILE.png.",
+        help="Also plot the bytes in use after each event, by category: FILE.svg or FILE.png.",
     )
     strict = click.option(
         "--strict-fit",
         is_flag=True,
-        help="Exit code 1 also where it may not fit: on a GPU nobody measured, the most it may take decides.",
+        help="Exit code 1 also if it may not fit: on an unmeasured GPU the upper bound decides.",
     )
     return by(depth(format_option("estimate")(output_option(plot(top(verbose_option(strict(function))))))))
 
@@ -130,9 +130,7 @@ def format_option(*shown: str, help_text: str = "Form of the result.") -> Callab
 
 def verbose_option(function: _Function) -> _Function:
     """Add `-v`: print every note, also similar ones."""
-    return click.option("-v", "--verbose", is_flag=True, help="Every note, also where many are alike.")(
-        function
-    )
+    return click.option("-v", "--verbose", is_flag=True, help="Show every note, also similar ones.")(function)
 
 
 def sandbox_options(function: _Function) -> _Function:
@@ -141,10 +139,10 @@ def sandbox_options(function: _Function) -> _Function:
         "--keep-outputs",
         type=click.Path(path_type=Path),
         metavar="DIR",
-        help="Put what the program writes there; otherwise it is dropped at the end.",
+        help="Keep the program's output files there; by default they are dropped at the end.",
     )
     network = click.option(
-        "--no-network", is_flag=True, help="Refuse the program connections to other machines."
+        "--no-network", is_flag=True, help="Refuse the program's connections to other machines."
     )
     return keep(network(unprotected_option(function)))
 
@@ -154,7 +152,7 @@ def unprotected_option(function: _Function) -> _Function:
     return click.option(
         "--unprotected",
         is_flag=True,
-        help="Follow code although nothing here keeps it from writing: neither namespaces nor Landlock.",
+        help="Run code without write protection where neither namespaces nor Landlock are available.",
     )(function)
 
 
@@ -165,13 +163,13 @@ def engine_options(function: _Function) -> _Function:
         type=click.Choice(ENGINES),
         default="auto",
         show_default=True,
-        help="trace: follow it; emulate: PyTorch's own CUDA build runs it, without a GPU; auto: trace, and"
-        " emulate where tracing cannot account for something.",
+        help="trace: simulate it; emulate: run it with PyTorch's own CUDA build, without a GPU; auto: trace,"
+        " and emulate if tracing cannot account for something.",
     )
     python = click.option(
         "--python",
         metavar="PATH",
-        help="The Python, or its environment's folder, whose PyTorch is emulated (default: ANALYZER_PYTHON,"
+        help="Python, or its environment's folder, with the PyTorch to emulate (default: ANALYZER_PYTHON,"
         " this one, or one of 'analyze engine list').",
     )
     return engine(python(function))
@@ -207,7 +205,7 @@ def misplaced(script: str, arguments: Sequence[str], options: Mapping[str, Any])
     text = (
         "" if options["module"] or not Path(script).is_file() else Path(script).read_text("utf-8", "replace")
     )
-    found = []
+    warnings = []
     for place, word in enumerate(arguments):
         flag, equals, value = word.partition("=")
         known = [param for param in context.command.params if flag.startswith("--") and flag in param.opts]
@@ -215,15 +213,15 @@ def misplaced(script: str, arguments: Sequence[str], options: Mapping[str, Any])
             continue
         following = arguments[place + 1 : place + 2]
         takes = not getattr(known[0], "is_flag", False) and not equals
-        value, said = (following[0], f"{flag} {following[0]}") if takes and following else (value, word)
+        value, option = (following[0], f"{flag} {following[0]}") if takes and following else (value, word)
         by_default = context.get_parameter_source(known[0].name) is ParameterSource.DEFAULT
         own = _names_gpu(value) if known[0].name == "device" else not _has_word(text, flag)
         if by_default and own:
-            found.append(
-                f"{said} stands behind {script} and was given to it; options of analyze come before:"
-                f" {context.command_path} {said} {script}"
+            warnings.append(
+                f"{option} follows {script} and was passed to it; options of analyze come before it:"
+                f" {context.command_path} {option} {script}"
             )
-    return found
+    return warnings
 
 
 def _names_gpu(text: str) -> bool:

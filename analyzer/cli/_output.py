@@ -18,7 +18,7 @@ from analyzer.engines import START
 from analyzer.errors import OptionError, TargetError
 from analyzer.report.words import ascii_only, clean
 
-# What `-` means where a file's name is asked for, as everywhere.
+# `-` as a file's name is stdout, as everywhere.
 STDOUT = Path("-")
 
 # A capture that takes less says nothing about its progress.
@@ -250,12 +250,12 @@ class _Spinner:
         self._timer = threading.Timer(_PATIENCE_SECONDS, self._start)
         self._timer.daemon = True
         # Its thread, and the one that draws, inherit that signals are blocked: a signal that one of them took
-        # would be heard only when the main thread's wait is over.
-        heard = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+        # would be handled only when the main thread's wait is over.
+        unblocked = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
         try:
             self._timer.start()
         finally:
-            signal.pthread_sigmask(signal.SIG_SETMASK, heard)
+            signal.pthread_sigmask(signal.SIG_SETMASK, unblocked)
 
     def tell(self, stage: str) -> None:
         self._stage = clean(stage)

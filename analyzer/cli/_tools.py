@@ -1,10 +1,10 @@
-"""What an agent may ask for (`mcp.py`): commands of `analyze`, each in a process of its own, as JSON.
+"""Tools of an agent (`mcp.py`): commands of `analyze`, each in a process of its own, as JSON.
 
-1. A tool is a command with `--format json`: the same limits, protection and exit codes. Of an estimate the
-   columns by event are left out, which are megabytes.
+1. A tool is a command with `--format json`: the same limits, protection and exit codes. An estimate's
+   columns by event, which are megabytes, are left out.
 2. Options are those of an analysis (`Options`), by name. None of them writes a file.
-3. What would execute a file is refused, unless the server was started with `--allow-code`: a Python target, a
-   loss of a file's, `trust`.
+3. Requests that would execute a file are refused, unless the server was started with `--allow-code`: a
+   Python target, a loss of a file's, `trust`.
 """
 
 from __future__ import annotations

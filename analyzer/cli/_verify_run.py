@@ -52,12 +52,11 @@ def emulated_options(function: Any) -> Any:
 @debug_option
 @click.option("-q", "--quiet", is_flag=True, help="No progress.")
 def command(script: str, arguments: tuple[str, ...], **options: Any) -> int:
-    """Run SCRIPT with its ARGUMENTS twice: on a GPU that is not there, and on this one; compare event by
-    event.
+    """Run SCRIPT with its ARGUMENTS twice, on a simulated GPU and on this one, and compare event by event.
 
     The real run is the program as it is, in a process of its own, with the allocator's history recorded.
-    Every step is predicted and compared, so a short program says as much as a long one. With --emulated it is
-    emulated instead (`analyze emulate`).
+    Every step is predicted and compared, so a short program is as informative as a long one. With --emulated
+    it is emulated instead (`analyze emulate`).
 
     Exit code 0: it ran; 1: it does not fit (or ran out of memory); 2: bad usage or input, or no GPU to run it
     on.
@@ -78,8 +77,8 @@ def command(script: str, arguments: tuple[str, ...], **options: Any) -> int:
             return verify_script(name, arguments, chosen, reach.python(options["python"]), tell)
         return verify_program(name, arguments, chosen, force=options["force"], progress=tell)
 
-    for said in () if options["quiet"] else misplaced(script, arguments, options):
-        complain("warning", said)
+    for warning in () if options["quiet"] else misplaced(script, arguments, options):
+        complain("warning", warning)
     return answer(script, options, run)
 
 

@@ -32,12 +32,12 @@ from analyzer.report import formats
     "--samples-per-second",
     type=click.FloatRange(min=0, min_open=True),
     metavar="X",
-    help="At least so many, at whatever batch.",
+    help="Reach at least X, at any batch.",
 )
 @click.option(
     "--change-numbers",
     is_flag=True,
-    help="Also what changes the numbers a model computes: precision, optimizers of 8 bits.",
+    help="Also offer changes of the numbers a model computes: precision, optimizers of 8 bits.",
 )
 @click.option(
     "--compiled",

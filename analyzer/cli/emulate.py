@@ -21,11 +21,12 @@ from analyzer.cli._options import (
 from analyzer.cli._output import check_writable, complain, keep_apart, working
 from analyzer.options import CONFIG_ONLY
 
-# What may be said: of a script the first three, of a model all.
-_OPTIONS = (
-    "device", "budget", "assume", "batch", "mode", "inputs", "loss", "optimizer", "dtype", "amp",
-    "channels_last", "grad_accumulation", "checkpoint", "runtime_options", "trust", *CONFIG_ONLY,
-)  # fmt: skip
+# Allowed options: for a script the first three, for a model all.
+_MODEL = (
+    "batch mode inputs loss optimizer dtype amp channels_last grad_accumulation checkpoint runtime_options"
+    " trust"
+)
+_OPTIONS = ("device", "budget", "assume", *_MODEL.split(), *CONFIG_ONLY)
 
 
 class _Emulate(Command):
@@ -78,27 +79,26 @@ class _Emulate(Command):
 @debug_option
 @click.option("-q", "--quiet", is_flag=True, help="No progress and no warnings.")
 def command(script: str, arguments: tuple[str, ...], **options: Any) -> int:
-    """Run SCRIPT with its ARGUMENTS by a CUDA build of PyTorch, and say what it took of a GPU that is not
-    there.
+    """Run SCRIPT with its ARGUMENTS with a CUDA build of PyTorch, without a GPU, and report its GPU memory.
 
-    PyTorch runs as it is; the CUDA runtime below it answers as the device would: memory is addresses, kernels
-    compute nothing. So the figures are those of that very release. What a kernel would compute has a
-    stand-in, which the notes name with its line (--assume says its value); small tensors are really computed.
-    The script's output goes to stderr; its options follow SCRIPT. As under `analyze run`, your files are not
-    changed.
+    PyTorch runs unchanged on an emulated CUDA runtime: memory is addresses, kernels compute nothing. So the
+    figures are exactly those of that release. Kernel results have stand-ins, which the notes name with their
+    lines (--assume sets their values); small tensors are really computed. The script's output goes to
+    stderr; its options follow SCRIPT. As under `analyze run`, your files are not changed.
 
     SCRIPT may be a model as `analyze` takes it, with the same options: file.py:attr, package.module:attr,
     program.pt2, config.json. (A file.py alone is a script.)
 
-    With --nproc-per-node ranks are processes of this machine. When the one shown ends, or one fails, all end.
+    With --nproc-per-node the ranks are processes on this machine. All end when the one shown ends, or one
+    fails.
 
     Exit code 0: it ran, and fits the device and budget given; 1: it ran out of memory, or does not fit; 2:
     bad usage, or a program that ended before its end: the estimate is of what ran until then.
     """
     check_writable("-o", options["output"])
     keep_apart(script, options)
-    for said in () if options["quiet"] else misplaced(script, arguments, options):
-        complain("warning", said)
+    for warning in () if options["quiet"] else misplaced(script, arguments, options):
+        complain("warning", warning)
     name = f"-m {script}" if options["module"] else script
     keywords = analysis_keywords(name, {"values": (), "release": (), **options})
     keywords = {key: value for key, value in keywords.items() if key in _OPTIONS}

@@ -34,9 +34,9 @@ from analyzer.options import Options
 if TYPE_CHECKING:
     from analyzer.analysis import Analysis
 
-# What runtimes call the memory they may take: ONNX Runtime, PaddlePaddle, TensorFlow.
+# Names of runtimes' memory limits: ONNX Runtime, PaddlePaddle, TensorFlow.
 _ARENA_LIMITS = ("gpu_mem_limit", "gpu_memory_limit_mb", "memory_limit", "per_process_gpu_memory_fraction")
-# What is written beside the result, by the names click gives it.
+# Options that write another file beside the result, with click's names.
 _SIDE_FILES = {"--dump-graph": "dump_graph", "--write-script": "write_script"}
 
 

@@ -67,7 +67,7 @@ def _rules(name: str | None, form: str, output: Path | None) -> None:
         deliver(formats.render("rules", form, tuple(catalogue().values())), output)
         return
     try:
-        found = find(name)
+        rule = find(name)
     except AnalyzerError as error:
         if Path(name).suffix or "/" in name:
             raise OptionError(
@@ -75,7 +75,7 @@ def _rules(name: str | None, form: str, output: Path | None) -> None:
                 f"{file_like(Path(name))}give a snapshot or a log",
             ) from error
         raise
-    deliver(formats.render("explanation", form, found), output)
+    deliver(formats.render("explanation", form, rule), output)
 
 
 def _file(name: str, form: str, options: dict[str, Any]) -> int:
@@ -86,11 +86,11 @@ def _file(name: str, form: str, options: dict[str, Any]) -> int:
     if name != str(STDOUT) and not options["quiet"] and _is_rule(name):
         complain("note", f"{name} is a file here and a rule, too: the file is explained")
     with working(name, options["quiet"]) as tell:
-        found = message_of(end_of(sys.stdin.buffer), "stdin") if name == "-" else explained(Path(name), tell)
-    kind = "recording" if isinstance(found, Recording) else "message"
+        result = message_of(end_of(sys.stdin.buffer), "stdin") if name == "-" else explained(Path(name), tell)
+    kind = "recording" if isinstance(result, Recording) else "message"
     view = View(top=options["top"], color=wants_color(options["output"]), width=columns())
-    deliver(formats.render(kind, form, found, view), options["output"])
-    return int(not isinstance(found, Recording) or bool(found.failed))
+    deliver(formats.render(kind, form, result, view), options["output"])
+    return int(not isinstance(result, Recording) or bool(result.failed))
 
 
 def _is_rule(name: str) -> bool:

@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     metavar="SIZE",
     help="The allocator's limit, as set_per_process_memory_fraction sets it.",
 )
-@click.option("--longest", is_flag=True, help="The greatest length of --batch samples instead.")
+@click.option("--longest", is_flag=True, help="Find the greatest length of --batch samples instead.")
 @click.option(
     "-b", "--batch", type=click.IntRange(min=1), help="With --longest: how many samples; 1 by default."
 )

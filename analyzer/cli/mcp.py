@@ -16,10 +16,10 @@ _ABOUT = (
 )
 
 
-# What an agent reads of each tool.
+# Description of each tool for an agent.
 _TOOLS = {
     "estimate": (
-        "What a target (model.onnx, program.pt2, config.json, hf:ORG/NAME, file.py:attr) needs of a GPU."
+        "GPU memory of a target (model.onnx, program.pt2, config.json, hf:ORG/NAME, file.py:attr)."
         ' options by name: batch, mode ("infer", "train", "generate"), device ("rtx4090", "24GiB"), ...'
     ),
     "fit": (
@@ -38,18 +38,18 @@ _TOOLS = {
     short_help="The tools of an agent (Model Context Protocol).",
     examples=("analyze mcp --tools", "analyze mcp --allow-code --tools"),
 )
-@click.option("--allow-code", is_flag=True, help="Python targets too, which are executed.")
-@click.option("--tools", is_flag=True, help="Say what each tool does, and end.")
+@click.option("--allow-code", is_flag=True, help="Also allow Python targets, which are executed.")
+@click.option("--tools", is_flag=True, help="Describe each tool, and exit.")
 def command(allow_code: bool, tools: bool) -> None:
-    """Serve estimate, fit, what_if and explain to an agent over stdin and stdout, until it closes them: its
-    configuration has the command `analyze mcp`.
+    """Serve estimate, fit, what_if and explain to an agent over stdin and stdout, until it closes them. Put
+    the command `analyze mcp` into its configuration.
 
     Each is the command of that name with --format json, in a process of its own. Nothing is executed without
     --allow-code: ONNX files, program.pt2 and configurations are data. Needs the official SDK: the extra mcp.
     """
     if tools:
-        told = [f"{name}: {about}\n" for name, about in _TOOLS.items()]
-        deliver("".join(told) + ("" if allow_code else "Python targets are refused (--allow-code).\n"), None)
+        lines = [f"{name}: {about}\n" for name, about in _TOOLS.items()]
+        deliver("".join(lines) + ("" if allow_code else "Python targets are refused (--allow-code).\n"), None)
         return
     server(allow_code).run()
 
@@ -60,12 +60,12 @@ def server(allow_code: bool) -> Any:
         from mcp.server.mcpserver import MCPServer as Server
     except ModuleNotFoundError:
         try:
-            from mcp.server.fastmcp import FastMCP as Server  # what it is called before 2.0
+            from mcp.server.fastmcp import FastMCP as Server  # its name before 2.0
         except ModuleNotFoundError:
             raise MissingDependencyError("the SDK of the protocol is not installed", install("mcp")) from None
     made = Server("analyzer", instructions=_ABOUT)
 
-    def asked(name: str, target: str, options: dict[str, Any] | None) -> dict[str, Any]:
+    def answered(name: str, target: str, options: dict[str, Any] | None) -> dict[str, Any]:
         from analyzer.cli._tools import answer, words
         from analyzer.errors import AnalyzerError
 
@@ -75,16 +75,16 @@ def server(allow_code: bool) -> Any:
             return {"exit_code": 2, "result": None, "messages": [error.message, f"hint: {error.hint}"]}
 
     def estimate(target: str, options: dict[str, Any] | None = None) -> dict[str, Any]:
-        return asked("estimate", target, options)
+        return answered("estimate", target, options)
 
     def fit(target: str, device: str, options: dict[str, Any] | None = None) -> dict[str, Any]:
-        return asked("fit", target, {**(options or {}), "device": device})
+        return answered("fit", target, {**(options or {}), "device": device})
 
     def what_if(target: str, options: dict[str, Any] | None = None) -> dict[str, Any]:
-        return asked("what-if", target, options)
+        return answered("what-if", target, options)
 
     def explain(name: str) -> dict[str, Any]:
-        return asked("explain", name, None)
+        return answered("explain", name, None)
 
     for function in (estimate, fit, what_if, explain):
         made.tool(description=_TOOLS[function.__name__])(function)

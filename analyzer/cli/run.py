@@ -1,4 +1,4 @@
-"""`analyze run SCRIPT`: a whole program run as it is, on a GPU that is not there."""
+"""`analyze run SCRIPT`: a whole program run unchanged, on a simulated GPU."""
 
 from __future__ import annotations
 
@@ -45,18 +45,18 @@ class _NumberOr(click.ParamType):  # type: ignore[type-arg]
 # Options of torchrun that decide how ranks find each other, and nothing a rank takes
 # (`torch/distributed/run.py`).
 _TORCHRUN = (
-    "--standalone", "--rdzv-backend", "--rdzv-endpoint", "--rdzv-id", "--rdzv-conf", "--max-restarts",
-    "--monitor-interval", "--start-method", "--role", "--log-dir", "--redirects", "--tee", "--node-rank",
-    "--master-addr", "--master-port", "--local-addr", "--no-python", "--run-path",
-)  # fmt: skip
+    "--standalone --rdzv-backend --rdzv-endpoint --rdzv-id --rdzv-conf --max-restarts --monitor-interval"
+    " --start-method --role --log-dir --redirects --tee --node-rank --master-addr --master-port --local-addr"
+    " --no-python --run-path"
+)
 
 
 def _no_such_option(word: str) -> OptionError:
     """Return the error of an option before SCRIPT that this command does not have."""
     name = word.partition("=")[0].replace("_", "-")
-    if name in _TORCHRUN:
+    if name in _TORCHRUN.split():
         return OptionError(
-            f"analyze run has no option {name}", "leave it out: it changes nothing of what a rank takes"
+            f"analyze run has no option {name}", "leave it out: it does not change a rank's memory"
         )
     flags = [option for parameter in command.params for option in parameter.opts if option.startswith("--")]
     hint = did_you_mean(name, flags).strip()
@@ -68,7 +68,7 @@ def _no_such_option(word: str) -> OptionError:
 def _with_ways_out(
     script: str, arguments: tuple[str, ...], options: Options, until: str | int, analysis: Analysis, tell: Any
 ) -> Estimate:
-    """Return the estimate, of a program that finds no memory with what makes it fit."""
+    """Return the estimate; for a program that runs out of memory, with changes that make it fit."""
     from analyzer.planning.way_out import ways_out
 
     estimate = analysis.estimate
@@ -79,7 +79,7 @@ def _with_ways_out(
 
 @click.command(
     cls=Command,
-    short_help="Run a whole script on a GPU that is not there.",
+    short_help="Run a whole script on a simulated GPU.",
     examples=(
         "analyze run --device rtx4090 train.py --epochs 1",
         "analyze run --nproc-per-node 8 --until steady train.py",
@@ -92,13 +92,13 @@ def _with_ways_out(
     type=_NumberOr("steps", 1, "steady", "end"),
     default="end",
     metavar="N|steady",
-    help="End the program after N optimizer steps, or after the one from which on they repeat (steady).",
+    help="Stop the program after N optimizer steps, or when its steps repeat (steady).",
 )
 @click.option(
     "--nproc-per-node",
     type=click.IntRange(min=1),
     metavar="N",
-    help="As one rank of a job: torchrun with N ranks a machine.",
+    help="Run as one rank of a job: torchrun with N ranks per machine.",
 )
 @click.option("--nnodes", type=click.IntRange(min=1), default=1, metavar="M", help="Machines of the job.")
 @click.option(
@@ -106,9 +106,9 @@ def _with_ways_out(
     type=_NumberOr("rank", 0, "all"),
     default="0",
     metavar="R|all",
-    help="The rank to follow; all: one after another, the worst decides.",
+    help="The rank to simulate; all: one after another, the worst decides.",
 )
-@click.option("--no-advice", is_flag=True, help="Look for no change that makes a program fit.")
+@click.option("--no-advice", is_flag=True, help="Do not search for changes that make a program fit.")
 @engine_options
 @sandbox_options
 @options_named("device", "budget", "runtime_options", "assume", "release", "strict")
@@ -116,23 +116,21 @@ def _with_ways_out(
 @debug_option
 @click.option("-q", "--quiet", is_flag=True, help="No progress and no warnings.")
 def command(script: str, arguments: tuple[str, ...], **options: Any) -> int:
-    """Run SCRIPT with its ARGUMENTS, and say what it would take of a GPU.
+    """Run SCRIPT with its ARGUMENTS, and report the GPU memory it would take.
 
-    The script runs as it is; everything it puts on "cuda" has no memory behind it, so it computes nothing
-    there. Values only a real run has (a loss, an accuracy) get stand-ins, which the notes name with their
-    lines. What the script prints goes to stderr. Options of this command come before SCRIPT, the script's own
-    after it.
+    The script runs unchanged; CUDA tensors are simulated, take no memory and compute nothing. Values only a
+    real run has (a loss, an accuracy) get stand-ins, which the notes name with their lines. The script's
+    output goes to stderr. Options of this command come before SCRIPT, the script's own after it.
 
-    It changes nothing: the files it writes, renames or removes are in an overlay, where it finds them again,
-    and are dropped at the end (--keep-outputs DIR keeps them); experiment trackers and uploads to hubs are
-    switched off.
+    Your files are not changed: files it writes, renames or removes are in an overlay, which is dropped at
+    the end (--keep-outputs DIR keeps them); experiment trackers and uploads to hubs are switched off.
 
-    With --nproc-per-node it runs as one rank of a job that is not there: what other ranks would send is taken
-    to be what this one holds.
+    With --nproc-per-node it runs as one rank of a simulated job: other ranks are assumed to send the data
+    that this one holds.
 
-    Where following it is not enough (an operator nobody described, compiled code, an error of its own), and a
-    CUDA build of PyTorch is within reach, it is run once more by that, without a GPU (`analyze emulate`); a
-    note says so. 'analyze engine install' brings one.
+    If the simulation is not enough (an unknown operator, compiled code, an error of its own) and a CUDA
+    build of PyTorch is available, that build runs it once more, without a GPU (`analyze emulate`); a note
+    says so. 'analyze engine install' installs one.
 
     Exit code 0: it ran, and fits the device and budget given; 1: it ran out of memory, does not fit, or is
     not known to; 2: bad usage, or a program that ended before its end (an error, an exit code of its own,
@@ -142,8 +140,8 @@ def command(script: str, arguments: tuple[str, ...], **options: Any) -> int:
         raise _no_such_option(script)
     check_writable("-o", options["output"])
     keep_apart(script, options)
-    for said in () if options["quiet"] else misplaced(script, arguments, options):
-        complain("warning", said)
+    for warning in () if options["quiet"] else misplaced(script, arguments, options):
+        complain("warning", warning)
     name = f"-m {script}" if options["module"] else script
     error: BaseException | None = None
     with working(script, options["quiet"]) as tell:
@@ -185,5 +183,5 @@ def command(script: str, arguments: tuple[str, ...], **options: Any) -> int:
     code = show(estimate, options, has_limit=options["device"] is not None)
     if isinstance(error, AnalyzerError):
         sys.stdout.flush()
-        raise error  # said behind the estimate of what ran until then
+        raise error  # reported after the estimate of what ran until then
     return code

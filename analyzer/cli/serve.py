@@ -17,13 +17,13 @@ from analyzer.recipes.serving import BATCHED_TOKENS, BLOCK_TOKENS, KV_DTYPES, UT
 from analyzer.report import formats
 
 _SIZES = {
-    "available": "For the cache, as it logs it, instead of the terms below.",
-    "weights": "Bytes of the weights on this GPU, as vLLM logs them.",
-    "activations": "Most in use beyond them in its profile run, as it logs it.",
-    "outside": "What it took outside PyTorch, as it logs it.",
-    "graphs": "What it estimates its CUDA graphs at (default: nothing).",
+    "available": "Memory for the cache, as vLLM logs it, instead of the terms below.",
+    "weights": "Weights on this GPU, as vLLM logs them.",
+    "activations": "Peak of activations in its profile run, as vLLM logs it.",
+    "outside": "Memory outside PyTorch, as vLLM logs it.",
+    "graphs": "Its own estimate of its CUDA graphs (default: nothing).",
 }
-# What an engine calls what this command calls so too.
+# An engine's names for this command's options.
 _OPTIONS = {
     "vllm": {
         "length": "--max-model-len",
@@ -68,13 +68,13 @@ def _sizes(function: Any) -> Any:
     type=click.Choice(["arithmetic", *_OPTIONS]),
     default="arithmetic",
     show_default=True,
-    help="vllm, sglang: the engine itself, started on a CUDA runtime that is not there.",
+    help="vllm, sglang: the engine itself, started on an emulated CUDA runtime.",
 )
 @click.option(
     "--python",
     type=click.Path(path_type=Path),
     metavar="PATH",
-    help="The Python, or its environment, that has the engine (default: one within reach).",
+    help="Python, or its environment, with the engine (default: an available one).",
 )
 @format_option("engine", "serving")
 @options_named("device")
@@ -82,7 +82,7 @@ def _sizes(function: Any) -> Any:
     "--length",
     type=click.IntRange(min=1),
     metavar="N",
-    help="Tokens of a request (default: as many as it has positions for).",
+    help="Tokens of a request (default: the model's maximum).",
 )
 @click.option(
     "--gpu-memory-utilization",
@@ -91,7 +91,7 @@ def _sizes(function: Any) -> Any:
     default=UTILIZATION,
     show_default=True,
     metavar="FRACTION",
-    help="Of the device's memory that the engine may take.",
+    help="Share of the device's memory that the engine may take.",
 )
 @click.option(
     "--max-num-batched-tokens",
@@ -112,7 +112,11 @@ def _sizes(function: Any) -> Any:
     help="Tokens of a block.",
 )
 @click.option(
-    "--kv-cache-dtype", "kv_dtype", type=click.Choice(KV_DTYPES), default="auto", help="Of the cache."
+    "--kv-cache-dtype",
+    "kv_dtype",
+    type=click.Choice(KV_DTYPES),
+    default="auto",
+    help="Data type of the cache.",
 )
 @click.option(
     "--tensor-parallel-size",
@@ -128,9 +132,9 @@ def _sizes(function: Any) -> Any:
     "prefixes",
     flag_value=False,
     default=True,
-    help="Prefixes are not cached: a state takes one block.",
+    help="Do not cache prefixes: a state takes one block.",
 )
-@click.option("--revision", metavar="NAME", help="Of hf:ORG/NAME: a branch, a tag or a commit.")
+@click.option("--revision", metavar="NAME", help="Branch, tag or commit of hf:ORG/NAME.")
 @_sizes
 @unprotected_option
 @output_option
@@ -139,13 +143,13 @@ def command(config: str, arguments: tuple[str, ...], **options: Any) -> int:
     """Do vLLM's arithmetic for CONFIG (config.json, its folder, hf:ORG/NAME): its budget, blocks, requests at
     a time.
 
-    The length of a request is --length, or the most the model has positions for. What vLLM logs can be said;
-    weights, activations and what lies outside PyTorch are otherwise those of transformers' own forward pass.
+    The length of a request is --length, or the model's maximum. You can pass the figures vLLM logs;
+    otherwise weights, activations and memory outside PyTorch are those of transformers' own forward pass.
 
-    With --engine vllm the engine itself is started, as `vllm serve` starts it, with random weights on an
-    emulated GPU, and every figure is its own: weights, profile run, CUDA graphs, blocks. Behind -- stand its
-    own arguments. Where no vLLM is within reach the arithmetic is done, and said to be. With --engine sglang
-    it is SGLang, as `sglang serve` starts it.
+    With --engine vllm the engine itself is started, as by `vllm serve`, with random weights on an emulated
+    GPU, and every figure is its own: weights, profile run, CUDA graphs, blocks. Its own arguments follow --.
+    Without an available vLLM the arithmetic is used, and a note says so. --engine sglang starts SGLang, as
+    `sglang serve` does.
 
     Exit code 0: a request of that length has room; 1: none has; 2: bad usage or input.
     """
@@ -189,10 +193,10 @@ def _engine(config: str, arguments: list[str], options: dict[str, Any]) -> int |
     if python is None:
         hint = f"analyze engine install {engine.requirement} makes an environment with it"
         if engine is SGLANG:
-            raise MissingDependencyError("no SGLang is within reach", hint)
+            raise MissingDependencyError("no SGLang is available", hint)
         complain(
             "note",
-            "no vLLM is within reach: this is its arithmetic, with transformers' forward pass for its own",
+            "no vLLM is available: this is its arithmetic, with transformers' forward pass for its own",
             hint,
         )
         return None

@@ -29,7 +29,7 @@ from analyzer.report import formats
 @analysis_options
 @unprotected_option
 @click.option("--strict-fit", is_flag=True, help="A way that may not fit does not count as fitting.")
-@click.option("--largest", is_flag=True, help="Also the largest batch of each on the device.")
+@click.option("--largest", is_flag=True, help="Also find each one's largest batch on the device.")
 @format_option("strategies")
 @output_option
 @click.option("-q", "--quiet", is_flag=True, help="No progress.")

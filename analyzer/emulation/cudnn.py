@@ -1,18 +1,18 @@
-"""cuDNN's side of an emulated program: what the library would choose on the profile's GPU, asked, or from
-records and formulas.
+"""cuDNN's side of an emulated program: the library's choice on the profile's GPU, from the library itself,
+or from records and formulas.
 
 1. A graph of operations is recognised by its operations: one convolution (forward, of the data or of the
    weights; with elementwise operations behind it as with it alone), or attention, which is two matrix
    products forward and five backward, or one operation of its own. Anything else is not answered.
 2. Convolutions: the list cuDNN itself gives (`libraries/cudnn/choices.py`); where it cannot be asked one
-   plan, of the recorded or bounded bytes. Which of the first ten wins benchmark mode's timing is as recorded,
-   else the first. Channels-last where the tensors' strides say so.
+   plan, of the recorded or bounded bytes. The winner of benchmark mode's timing among the first ten is the
+   recorded one, else the first. Channels-last by the tensors' strides.
 3. Batch norm, recurrent layers, dropout's state, attention, CTC losses: the formulas of `libraries/cudnn/`.
-4. What is not as measured is kept as a `Doubt`, once for each call: not asked, beyond what is modelled, from
-   another GPU.
+4. An answer without a measurement is kept as a `Doubt`, once for each call: not asked, beyond the model,
+   from another GPU.
 
 Source of the numbers of kinds and attributes: NVIDIA cuDNN backend API reference; `cudnn_graph.h` of cuDNN 9
-(the same in all of it). What PyTorch asks for: `aten/src/ATen/native/cudnn/` `Conv_v8.cpp`, `MHA.cpp`,
+(the same in all of it). PyTorch's requests: `aten/src/ATen/native/cudnn/` `Conv_v8.cpp`, `MHA.cpp`,
 `BatchNorm.cpp`, `RNN.cpp`, `LossCTC.cpp`.
 
 Not modelled: fused convolutions' own plans.

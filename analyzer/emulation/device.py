@@ -1,5 +1,5 @@
-"""What the emulated runtime is told of a GPU, from its profile and its architecture
-(`devices/architectures.py`), whose L2 cache steers what Inductor tries, and no allocation of PyTorch's own.
+"""Properties of a GPU for the emulated runtime, from its profile and its architecture
+(`devices/architectures.py`). The L2 cache steers Inductor's choices, and no allocation of PyTorch's own.
 """
 
 from __future__ import annotations

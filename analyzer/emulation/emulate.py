@@ -34,9 +34,9 @@ MOST_RANKS = 16  # native/emulated.h, DEVICES
 
 @dataclass(frozen=True, slots=True)
 class EmulatedProgram:
-    """What is run: a file, or a module by its name (`place`), with its arguments; what it is called (`name`).
-    packages: folders it may import from besides its own. until: "end", a number of optimizer steps, or
-    "steady"; history: whether what asked for memory, and when, is kept (`inside/record.py`)."""
+    """A program to run: a file, or a module by its name (`place`), with its arguments; `name`: for messages.
+    packages: further folders it may import from. until: "end", a number of optimizer steps, or "steady";
+    history: whether the requests and their places are kept (`inside/record.py`)."""
 
     name: str
     place: Path | str
@@ -48,7 +48,7 @@ class EmulatedProgram:
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """What the allocator of a program held at most, in bytes, and what libraries' answers leave open."""
+    """The most a program's allocator held, in bytes, and notes on uncertain answers of libraries."""
 
     peak_reserved: int
     notes: tuple[str, ...]
@@ -56,10 +56,10 @@ class Held:
 
 @dataclass(frozen=True, slots=True)
 class Emulated:
-    """What a program took: the estimate, and what its process wrote down (`inside/record.py`)."""
+    """A program's estimate, and its process's record (`inside/record.py`)."""
 
     estimate: Estimate
-    seen: Mapping[str, Any]
+    record: Mapping[str, Any]
 
 
 def script(words: str | os.PathLike[str], arguments: Sequence[str]) -> EmulatedProgram:
@@ -84,7 +84,7 @@ def followed(
     ended from outside. A program that raises gives the estimate up to there (`Estimate.incomplete`).
     """
     profile, note = resolve(options.device)
-    record, doubts, notes = _seen(program, options, profile, python, environment, job)
+    record, doubts, notes = _recorded(program, options, profile, python, environment, job)
     estimate = estimate_of(record, program.name, options, profile, note, doubts)
     if job.world_size > 1:
         notes = (_one_of(job), *notes)
@@ -102,7 +102,7 @@ def held(
     """Return the most one rank holds, of a program that accounts for its memory itself: its history is not
     kept. Takes and raises what `followed` does."""
     profile, _ = resolve(options.device)
-    record, doubts, _ = _seen(replace(program, history=False), options, profile, python, environment, job)
+    record, doubts, _ = _recorded(replace(program, history=False), options, profile, python, environment, job)
     notes = (*doubts, _one_of(job)) if job.world_size > 1 else doubts
     return Held(int(record["peak_reserved_bytes"]), notes)
 
@@ -111,7 +111,7 @@ def _one_of(job: Rank) -> str:
     return f"rank {job.rank} of {job.world_size}, all of them emulated"
 
 
-def _seen(
+def _recorded(
     program: EmulatedProgram,
     options: Options,
     profile: DeviceProfile,
@@ -119,8 +119,8 @@ def _seen(
     environment: Mapping[str, str],
     job: Rank,
 ) -> tuple[dict[str, Any], tuple[str, ...], tuple[str, ...]]:
-    """Return what the process wrote down, what libraries answered that was not measured on this GPU, and
-    notes on what the program wrote."""
+    """Return the process's record, libraries' answers that were not measured on this GPU, and notes on files
+    the program wrote."""
     if job.world_size > MOST_RANKS:
         raise OptionError(
             f"{job.world_size} ranks; emulated are {MOST_RANKS} at most", "the ranks of one machine"
@@ -142,13 +142,13 @@ def _seen(
             ) as variables,
         ):
             record = _ran(program, options, job, exchange, torch.python, variables, Path(folder))
-        notes = box.notes()  # what the program wrote: the emulation's own files are gone
+        notes = box.notes()  # on the program's files: the emulation's own are gone
     if "events" not in record:
         message = record["ended"].get("message", "")
         raise RunError(
             f"{program.name} put nothing on the GPU"
             + (f": {record['ended'].get('kind', 'it ended')}: {message}" if message else ""),
-            "programs that use cuda are emulated; analyze run follows others, too",
+            "emulation is for programs that use cuda; analyze run follows others, too",
         )
     doubts = (
         *(f"cuDNN: {doubt}" for doubt in cudnn.doubts(*record["cudnn"])),
@@ -215,7 +215,7 @@ def _ran(
     if not out.exists():
         raise RunError(
             f"the process of {program.name} was ended {_way_it_ended(code)}",
-            "what it wrote last stands above",
+            "see its last output above",
         )
     children = Path(f"{out}.children").read_text("utf-8").splitlines()
     return largest(json.loads(out.read_text("utf-8")), [json.loads(line) for line in children])

@@ -1,11 +1,11 @@
-"""What the processes of one emulated job send each other: words on named channels, said by one rank and heard
+"""Messages between the processes of one emulated job: words on named channels, sent by one rank and received
 by others.
 
-1. A collective whose result may steer the program is carried this way (`native/nccl.c`): every rank says what
-   it gives, and hears what the others give. Each thing said has a channel of its own, and is dropped when all
-   that listen have heard it.
-2. Who listens waits, as long as the speaker's process runs, `LONGEST_SECONDS` at most (what ProcessGroupNCCL
-   waits for a collective).
+1. A collective whose result may steer the program is carried this way (`native/nccl.c`): every rank sends
+   its own values, and receives the others'. Each message has a channel of its own, and is dropped when all
+   receivers have it.
+2. A receiver waits as long as the sender's process runs, `LONGEST_SECONDS` at most (ProcessGroupNCCL's
+   timeout of a collective).
 """
 
 from __future__ import annotations

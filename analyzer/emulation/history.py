@@ -1,7 +1,7 @@
-"""An `Estimate` from what was seen of a program: the allocator's own history, and the operators that ran.
+"""An `Estimate` from a program's record: the allocator's own history, and the operators that ran.
 
-What each request took, where it was made and what it was for comes from `replay.py`. What the allocator's
-counters say at the end is compared with what came out; a difference is noted.
+Each request's block, place and purpose come from `replay.py`. The allocator's counters at the end are
+compared with the result; a difference is noted.
 """
 
 from __future__ import annotations
@@ -184,9 +184,9 @@ def _notes(record: Mapping[str, Any], simulation: Simulation) -> tuple[str, ...]
 def _assumed(record: Mapping[str, Any], assume: Mapping[str, Any]) -> tuple[str, ...]:
     """Return a note for each assumed value: read, or without effect; worded as in `analyze run`."""
     return tuple(
-        f"{place}: {value} is assumed, as was said"
+        f"{place}: {value} is assumed, as given"
         if place in record["assumed"]
-        else f"nothing was read at {place}: what was said to be assumed there had no effect"
+        else f"nothing was read at {place}: the assumption for it had no effect"
         for place, value in assume.items()
     )
 

@@ -33,7 +33,7 @@ from analyzer.errors import MissingDependencyError, OptionError
 
 _REQUESTS = (signal.SIGTERM, signal.SIGHUP)
 INSIDE = Path(__file__).parent / "inside"
-# What inside/__main__.py puts back.
+# Variables that inside/__main__.py restores.
 CHANGED = ("LD_PRELOAD", "LD_LIBRARY_PATH")
 
 

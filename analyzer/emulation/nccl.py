@@ -1,4 +1,4 @@
-"""What NCCL takes of a device, for the emulated library: the figures of `libraries/nccl.py`."""
+"""NCCL's device memory, for the emulated library: the figures of `libraries/nccl.py`."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""What the emulated libraries ask while a program runs: lines of JSON over a Unix socket, answered by this
-process.
+"""Questions of the emulated libraries while a program runs: lines of JSON over a Unix socket, answered by
+this process.
 
 1. A question is one line, {"about": TOPIC, ...}. The answer is one line: a list of whole numbers, or a string
    that says why there is none (`Unanswered`).
@@ -8,8 +8,7 @@ process.
    Topics that wait for other processes are answered beside them, each question anew.
 3. The socket lies in a directory that only this user may enter, and is gone when the server is closed.
 
-Nothing that comes in is trusted: what is no question, or longer than any question can be, ends its
-connection.
+No input is trusted: a line that is no question, or longer than any question can be, ends its connection.
 """
 
 from __future__ import annotations
@@ -84,7 +83,7 @@ class QuestionServer:
     def _answer(question: Question, topic: Topic | None) -> bytes:
         try:
             if topic is None:
-                raise Unanswered(f"nobody answers what is asked about {question['about']}")
+                raise Unanswered(f"no answers about {question['about']}")
             answer: Any = [int(number) for number in topic(question)]
         except Unanswered as error:
             answer = str(error).replace('"', "'")

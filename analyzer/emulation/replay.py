@@ -1,16 +1,15 @@
-"""The history of a program's allocator, gone through once more: what each request took, and what for.
+"""Replay of a program's allocator history: each request's block and purpose.
 
 1. The history says of every request its address and the bytes asked for, and of every segment its address and
    size. The block behind a request follows: it begins at its address, inside the free block that lies there,
    and takes all of it where the rest would not be split off (`should_split`,
    c10/cuda/CUDACachingAllocator.cpp: 512 bytes or more in the pool of small blocks and in expandable
-   segments, more than 1 MiB in the other). Nothing is simulated: which free block was taken, the allocator
-   has decided.
+   segments, more than 1 MiB in the other). Nothing is simulated: the allocator has chosen the free block.
 2. A request belongs to the operator during which it was made; one before the next operator, to that one's
    place.
-3. What it is for: parameters, gradients and optimizer state by what lay at its address after an optimizer's
-   step; what an operator took and did not return is scratch if it was given back within it, else workspace;
-   the rest are inputs outside of modules, and activations.
+3. The purpose: parameters, gradients and optimizer state by the tensors at its address after an optimizer's
+   step; a request of an operator that is no result is scratch if it was given back within it, else
+   workspace; the rest are inputs outside of modules, and activations.
 """
 
 from __future__ import annotations
@@ -156,12 +155,8 @@ class _Replay:
     def __init__(self, record: Mapping[str, Any]) -> None:
         self.requests: list[_Request] = []
         self.events: list[AllocationEvent] = []
-        self._columns: dict[str, list[Any]] = {
-            name: []
-            for name in (
-                "allocated", "requested", "reserved", "delta", "label", "category", "phase", "address",
-            )
-        }  # fmt: skip
+        columns = "allocated requested reserved delta label category phase address"
+        self._columns: dict[str, list[Any]] = {name: [] for name in columns.split()}
         self._marks: list[SimulatedMark] = []
         self._allocated = self._requested = self._peak = 0
         self._operators = _operator_ranges(record["operators"])
@@ -205,13 +200,13 @@ class _Replay:
             self._small[segment] = size <= SMALL_BYTES
         block = self._blocks.take(address, size, segment, self._small[segment])
         which = bisect_right(self._ends, count)
-        place, output, seen = _NOWHERE, None, False
+        place, output, is_known = _NOWHERE, None, False
         if which < len(self._operators) and self._operators[which][0] <= count:
             _, _, place, outputs = self._operators[which]
-            output, seen = outputs.get(address), True
+            output, is_known = outputs.get(address), True
         dtype, shape = output or ("", ())
         place = replace(place, dtype=dtype, shape=shape)
-        operator = which if seen and output is None else -1
+        operator = which if is_known and output is None else -1
         self._live[address] = count
         self.requests.append(_Request(block, size, address, len(self.events), place, operator))
         malloc = Malloc(count, size, Category.ACTIVATION, label=place.name)

@@ -30,7 +30,7 @@ def benchmark_of(profile: DeviceProfile) -> Topic:
     def nanoseconds(question: Question) -> Sequence[int]:
         seconds = device_seconds(graph_of(question["launches"]), profile)
         if seconds is None:
-            raise Unanswered(f"nobody knows how fast {profile.name} is")
+            raise Unanswered(f"the speed of {profile.name} is unknown")
         return [round(1e9 * seconds)]
 
     return nanoseconds
@@ -90,15 +90,22 @@ class _Step:
         tensors = tuple(self._tensor(tensor) for _, tensor in launch["tensors"])
         reads, writes = (tuple(places[which] for places, _ in launch["tensors"]) for which in (0, 1))
         keywords: dict[str, Argument] = {
-            "kind": launch["kind"], "hint": launch["hint"], "numel": prod(sizes.values()) if sizes else 0,
+            "kind": launch["kind"],
+            "hint": launch["hint"],
+            "numel": prod(sizes.values()) if sizes else 0,
             "width": prod(size for name, size in sizes.items() if name.startswith("r")),
-            "reads": reads, "writes": writes,
-        }  # fmt: skip
+            "reads": reads,
+            "writes": writes,
+        }
         changed = tuple(t.storage for t, count in zip(tensors, writes, strict=True) if count)
-        self._append(
-            launch, f"{compiled.DOMAIN}::{launch['kernel']}", tensors, keywords, settings=settings,
-            domain=compiled.DOMAIN, writes=changed, names=tuple(f"{n}" for n in range(len(tensors))),
-        )  # fmt: skip
+        name, names = f"{compiled.DOMAIN}::{launch['kernel']}", tuple(f"{n}" for n in range(len(tensors)))
+        more: dict[str, Any] = {
+            "settings": settings,
+            "domain": compiled.DOMAIN,
+            "writes": changed,
+            "names": names,
+        }
+        self._append(launch, name, tensors, keywords, **more)
 
     def _operator(self, launch: Mapping[str, Any], settings: frozenset[str]) -> None:
         """Append an ATen call as an operator, with its results and the storages that it writes."""
@@ -111,10 +118,8 @@ class _Step:
             value = arguments[place] if place < len(arguments) else keywords.get(names[place])
             changed += [tensor.storage for tensor in tensors_in(value)]
         outputs = tuple(value for value in results if isinstance(value, TensorMeta))
-        self._append(
-            launch, launch["name"], arguments, keywords, outputs=outputs, writes=tuple(changed), names=names,
-            settings=settings,
-        )  # fmt: skip
+        more: dict[str, Any] = {"writes": tuple(changed), "names": names, "settings": settings}
+        self._append(launch, launch["name"], arguments, keywords, outputs=outputs, **more)
 
     def _append(
         self,

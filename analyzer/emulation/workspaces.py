@@ -1,13 +1,13 @@
-"""cuFFT's, cuSPARSE's and cuSOLVER's side of an emulated program: how large the workspaces are that they ask
-of their caller.
+"""cuFFT's, cuSPARSE's and cuSOLVER's side of an emulated program: sizes of the workspaces that their caller
+provides.
 
 1. A plan of cuFFT is one of `libraries/cufft.py`: types, lengths and batch as they are asked for. It is
    strided where its numbers do not follow each other, or where the complex result of real ones holds both
    halves ("row": how long its last dimension is).
 2. A product of cuSPARSE is one of `libraries/cusparse.py`, by its algorithm.
-3. A routine of cuSOLVER is one of `libraries/cusolver.py`. The host's part is not asked for: none of it is
-   the device's.
-4. What nothing recorded is like, and everything on another GPU than the measured one, is kept as a doubt,
+3. A routine of cuSOLVER is one of `libraries/cusolver.py`. The host's workspace is not modelled: it takes no
+   device memory.
+4. A call unlike all recorded ones, and any call on another GPU than the measured one, is kept as a doubt,
    once for each kind.
 
 Source of the numbers: `library_types.h` (cudaDataType), `cusparse.h` (cusparseSpMMAlg_t, cusparseSpMVAlg_t).
@@ -46,10 +46,10 @@ class Workspaces:
         lengths = tuple(question["lengths"])
         real = not (from_complex and to_complex)
         both_sides = real and to_complex and question["row"] == lengths[-1] > 1
+        strided = question["stride"] != 1 or both_sides
         plan = cufft.FourierPlan(
-            lengths, question["batch"], real, real_bytes, strided=question["stride"] != 1 or both_sides,
-            to_real=not to_complex,
-        )  # fmt: skip
+            lengths, question["batch"], real, real_bytes, strided=strided, to_real=not to_complex
+        )
         nbytes = cufft.workspace_bytes(plan)
         self._doubt(
             f"cuFFT plan of {'x'.join(map(str, lengths))}, {plan.batch} times",

@@ -1,10 +1,10 @@
-"""What would change a serving engine's answer, by arithmetic from its own terms.
+"""Changes that give a serving engine more room, by arithmetic from its own terms.
 
-1. What its cache gains, in tokens: by more of the GPU, fewer bytes a token, weights of fewer bits, more GPUs,
-   the next larger GPU. What a change costs besides (fewer sequences) is not known until the engine is started
-   with it: what it can give at most is said. The words are the engine's own options.
-2. Where it does not start: how much is missing, and which of these would do. The longest requests that fit,
-   and those the model has positions for, are what the engine's own message says.
+1. The gain of its cache, in tokens: by a larger share of the GPU, fewer bytes a token, weights of fewer
+   bits, more GPUs, the next larger GPU. Its other effects (fewer sequences) are not known until the engine
+   is started with it: the gain is an upper bound. The words are the engine's own options.
+2. Where it does not start: the missing bytes, and the changes that would suffice. The longest request that
+   fits, and the model's maximum, are in the engine's own message.
 
 Source: vLLM 0.19, `v1/worker/gpu_worker.py` (`determine_available_memory`): the cache is what the requested
 memory leaves beside weights, peak activation and what is outside PyTorch; `v1/core/kv_cache_utils.py`
@@ -32,8 +32,9 @@ _SPARE = 5 * 2**30  # of the GPU, where activations are not in the budget
 
 @dataclass(frozen=True, slots=True)
 class Words:
-    """What an engine calls its options, and its settings by which they are known. batches: those of a batch;
-    no_graphs: what takes fewer CUDA graphs; in_budget: whether activations are in the share it may take."""
+    """An engine's names for its options, and for the settings that show them. batches: those of a batch;
+    no_graphs: the option for fewer CUDA graphs; in_budget: whether activations are in the share it may
+    take."""
 
     share: str
     length: str
@@ -236,7 +237,7 @@ def _largest_share(rank: RankMemory, words: Words) -> tuple[float, int, str]:
     if words.in_budget:
         most = math.floor(rank.free / rank.total * 100) / 100
         return most, math.ceil(rank.total * most) - rank.requested, "all that is free at its start"
-    # What is taken behind the budget does not grow with the cache.
+    # Memory outside the budget does not grow with the cache.
     behind = (rank.pools or 0) + (rank.graphs or 0) + _SPARE
     most = math.floor((rank.free - behind) / rank.free * 100) / 100
     return most, int(rank.free * most) - rank.requested, f"with {size(_SPARE)} left for activations"

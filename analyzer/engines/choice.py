@@ -54,8 +54,8 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class EngineChoice:
-    """engine: one of `ENGINES`. python: the Python whose PyTorch is emulated, None: whichever is within
-    reach. keep, network: as in `analyzer.run`. Raises OptionError for another engine."""
+    """engine: one of `ENGINES`. python: the Python whose PyTorch is emulated, None: any available
+    one. keep, network: as in `analyzer.run`. Raises OptionError for another engine."""
 
     engine: str = "auto"
     python: str | os.PathLike[str] | None = None
@@ -159,7 +159,7 @@ class EngineChoice:
                 raise OptionError(f"{not_emulated} are not emulated", "leave --engine out")
             build = within_reach(self.python)
             if build is None:
-                raise MissingDependencyError("no CUDA build of PyTorch is within reach", _install_hint())
+                raise MissingDependencyError("no CUDA build of PyTorch is available", _install_hint())
             return Answer(self._emulate(request(build)))
         traced: Answer | AnalyzerError
         try:
@@ -187,7 +187,7 @@ class EngineChoice:
         if build is None or not _is_wanted_release(build, options):
             return None, _install_hint()
         if self.progress is not None:
-            self.progress(f"tracing met: {doubt}; emulating torch {build.version}")
+            self.progress(f"tracing is uncertain: {doubt}; emulating torch {build.version}")
         try:
             estimate = self._emulate(request(build))
             ended = estimate.incomplete
@@ -195,7 +195,7 @@ class EngineChoice:
             ended = error.message
         if ended is not None:
             return None, f"emulated, torch {build.version} gets no further: {ended}"
-        note = f"tracing met: {doubt}; so torch {build.version} itself was run, emulated"
+        note = f"tracing was uncertain: {doubt}; so torch {build.version} itself was run, emulated"
         return replace(estimate, notes=(note, *estimate.notes)), ""
 
     def _emulate(self, request: Request) -> Estimate:
@@ -207,11 +207,11 @@ class EngineChoice:
 
 
 def doubt_of(estimate: Estimate) -> str | None:
-    """Why the figures of a traced program may not be the program's; None: nothing was met that says so."""
+    """Why the figures of a traced program may not be the program's; None: no reason."""
     if estimate.incomplete is not None:
         return None if estimate.incomplete == _INTERRUPTED else estimate.incomplete
     if unknown := estimate.certainty.unknown_operators:
-        return f"nobody knows what {', '.join(unknown)} takes besides its results"
+        return f"the memory of {', '.join(unknown)} beside its results is unknown"
     if estimate.caveats:
         return estimate.caveats[0].partition(": ")[0]
     return estimate.unreached if "caught an error" in estimate.unreached else None
@@ -221,7 +221,7 @@ def _with_doubt(traced: Answer | AnalyzerError, doubt: str, why_not: str) -> Ans
     """Return the traced answer with a sentence on its doubt added, as a note or as a hint."""
     if isinstance(traced, AnalyzerError):
         return _hinted(traced, why_not)
-    notes = (*traced.estimate.notes, f"tracing met: {doubt}; {why_not}")
+    notes = (*traced.estimate.notes, f"tracing was uncertain: {doubt}; {why_not}")
     error = _hinted(traced.error, why_not) if isinstance(traced.error, AnalyzerError) else traced.error
     return replace(traced, estimate=replace(traced.estimate, notes=notes), error=error)
 

@@ -27,11 +27,11 @@ from analyzer.results.estimate import Estimate
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What another process emulates, in plain values: a script with arguments or a target, the Python that
+    """A request for another process, in plain values: a script with arguments or a target, the Python that
     runs it, and `jobs.describe`'s options.
 
-    packages: folders it may import from behind its own. keep, network, unprotected: as in
-    `analyzer.run`. job: the fields of `Rank`.
+    packages: folders it may import from after its own. keep, network, unprotected: as in `analyzer.run`.
+    job: the fields of `Rank`.
     """
 
     words: str
@@ -74,7 +74,7 @@ def start(request: str) -> str:
         if answer.exists():
             return answer.read_text("utf-8")
     error = f"the process that emulates ended with exit code {code}"
-    return json.dumps({"error": error, "hint": "what it wrote last stands above"})
+    return json.dumps({"error": error, "hint": "see its last output above"})
 
 
 _running: list[subprocess.Popen[bytes]] = []

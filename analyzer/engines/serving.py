@@ -4,9 +4,9 @@
    `inside/sglang_start.py`) under the emulated runtime, as its own command starts it, in one process a rank.
    Its kernels compute nothing, its weights are random, and what it profiles, compiles and captures is its
    own.
-2. What its worker finds out is read there, not computed here: every starter writes the same report.
-3. What is one engine's alone (`vllm.py`, `sglang.py`): which ranks its arguments ask for, and the variables
-   of its process.
+2. The worker's figures are read there, not computed here: every starter writes the same report.
+3. Specific to one engine (`vllm.py`, `sglang.py`): the ranks its arguments ask for, and the variables of its
+   process.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _LARGEST_HEADER = 100 * 2**20  # safetensors' own limit
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """What is started: the ranks of a job, the engine's arguments for each, and what to say of it."""
+    """A start: the ranks of a job, the engine's arguments for each, and notes."""
 
     job: Rank
     arguments: tuple[str, ...]
@@ -70,7 +70,7 @@ class ServingEngine:
 
     @property
     def requirement(self) -> str:
-        """What `analyze engine install` is asked for."""
+        """The requirement for `analyze engine install`."""
         return f"{self.package}=={self.release}"
 
 
@@ -109,7 +109,7 @@ def engine_memory(
     """Start an engine with a model and return its own memory accounting.
 
     model: a configuration (config.json, its folder, hf:ORG/NAME); arguments: the engine's own, as its command
-    takes them; python: the Python that has it. An engine that ends in an error of its own gives what it found
+    takes them; python: the Python that has it. An engine that ends in an error of its own gives its figures
     until then. Raises AnalyzerError.
     """
     profile, note = resolve(device)
@@ -129,33 +129,31 @@ def engine_memory(
             variables = {**_VARIABLES, **engine.variables, **caches}
             ran = held(program, Options(device=device), python, variables, start.job)
         except RunError as error:
-            seen = _rank_reports(out, start.job)
-            if not any("error" in part for part in seen):
-                raise RunError(error.message, f"what {engine.name} wrote last stands above") from None
+            reports = _rank_reports(out, start.job)
+            if not any("error" in part for part in reports):
+                raise RunError(error.message, f"see {engine.name}'s last output above") from None
         else:
-            seen = _rank_reports(out, start.job)
-    if not seen:
-        raise RunError(f"{engine.name} ended before it started", "what it wrote last stands above")
-    first = seen[0]
+            reports = _rank_reports(out, start.job)
+    if not reports:
+        raise RunError(f"{engine.name} ended before it started", "see its last output above")
+    first = reports[0]
     # Where one rank ends the others lose their connection to it: the first error is the engine's.
-    errors = sorted((part["error"] for part in seen if "error" in part), key=lambda error: error["at"])
+    errors = sorted((part["error"] for part in reports if "error" in part), key=lambda error: error["at"])
     error_of = errors[0] if errors else None
     if error_of is not None and error_of["kind"] == "ArgumentError":
-        raise OptionError(
-            f"{engine.name}: {error_of['message']}", f"behind -- stand {engine.name}'s own arguments"
-        )
+        raise OptionError(f"{engine.name}: {error_of['message']}", f"{engine.name}'s own arguments follow --")
     memory = EngineMemory(
         model,
         profile.name,
         note,
         f"{engine.name} {first.get('version', '')}".strip(),
         str(first.get("torch", "")),
-        tuple(RankMemory(**rank) for part in seen for rank in part["ranks"]),
+        tuple(RankMemory(**rank) for part in reports for rank in part["ranks"]),
         first.get("settings", {}),
         **{key: first[key] for key in ("blocks", "block_tokens", "tokens", "length") if first.get(key)},
         concurrency=first.get("concurrency", 0.0),
         error=None if error_of is None else (error_of["kind"], error_of["message"]),
-        needed=max(part.get("needed", 0) for part in seen),
+        needed=max(part.get("needed", 0) for part in reports),
         peak_reserved=ran.peak_reserved,
         notes=(*start.notes, *first.get("notes", ()), *ran.notes),
     )

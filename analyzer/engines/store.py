@@ -1,8 +1,8 @@
-"""Environments with a CUDA build of PyTorch that this package makes for itself, in the user's cache folder.
+"""Environments with a CUDA build of PyTorch, made by this package in the user's cache folder.
 
-1. `install` asks pip what it would take, says how much that is, downloads wheel by wheel, and installs what
-   lies there. What was interrupted goes on with the wheels that are complete; an environment counts from the
-   moment its `engine.json` is written.
+1. `install` asks pip for the list of wheels, reports their size, downloads wheel by wheel, and installs from
+   the files. An interrupted download goes on with the complete wheels; an environment counts from the moment
+   its `engine.json` is written.
 2. torch's companions that this Python has (torchvision, torchaudio) come along, in the release that fits;
    other packages a program imports are found in this Python's own folder (`choice.py`).
 

@@ -26,8 +26,8 @@ _DATA = "--data-parallel-size"
 _SHORT = {"-tp": _PARALLEL[0], "-pp": _PARALLEL[1], "-dp": _DATA}
 # Settings of engines on several machines, or behind a load balancer of one's own.
 _SPREAD = ("--data-parallel-", "-dpn", "-dpr", "-dpl", "-dpa", "-dpp", "-dpb", "-dph", "-dpe")
-# What vLLM reads the number of experts from (`transformers_utils/model_arch_config_convertor.py`), and
-# Mistral's own files.
+# Keys of the number of experts in vLLM (`transformers_utils/model_arch_config_convertor.py`), and Mistral's
+# own files.
 _EXPERTS = ("num_experts", "moe_num_experts", "n_routed_experts", "num_local_experts", "moe", "block_configs")
 
 

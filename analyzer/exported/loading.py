@@ -81,8 +81,8 @@ def _document(archive: Archive, name: str) -> Any:
         document = parse_json(archive.read(name, MOST_PROGRAM_BYTES).decode("utf-8"))
     except UnicodeDecodeError:
         raise UnreadableError("its program is no text") from None
-    if found := program.check(document):
-        raise RunsCodeError(f"its program has {found}")
+    if code := program.check(document):
+        raise RunsCodeError(f"its program has {code}")
     return document
 
 
@@ -91,8 +91,8 @@ def _unpickled(archive: Archive, name: str, kind: str, real: bool) -> Any:
     import torch
 
     content = archive.read(name, MOST_PICKLED_BYTES)
-    if found := pickles.check(content):
-        raise RunsCodeError(f"its {kind} name {found}")
+    if code := pickles.check(content):
+        raise RunsCodeError(f"its {kind} name {code}")
     place = "cpu" if real or len(content) <= KEEP_BYTES * 4 else "meta"
     return torch.load(io.BytesIO(content), map_location=place, weights_only=True)
 
@@ -107,8 +107,8 @@ def _tensors(archive: Archive, folder: str, kind: str, real: bool) -> dict[str, 
         return held
     name = f"{folder}model_{kind}_config.json"
     content = parse_json(archive.read(name, MOST_PROGRAM_BYTES).decode("utf-8", "replace"))
-    if found := program.check(content):
-        raise RunsCodeError(f"its {kind} have {found}")
+    if code := program.check(content):
+        raise RunsCodeError(f"its {kind} have {code}")
     config: Mapping[str, Any] = serialize._dict_to_dataclass(schema.PayloadConfig, content).config
     flat: dict[str, torch.Tensor] = {}
     tensors: dict[str, Any] = {}

@@ -1,7 +1,7 @@
-"""What unpickling would call, read from a pickle's opcodes: nothing is unpickled here.
+"""Calls that unpickling would make, read from a pickle's opcodes: nothing is unpickled here.
 
-1. A pickle calls what it names with GLOBAL. `torch.save` names classes of storages and functions that rebuild
-   tensors; whatever else is named is code of the file's choice.
+1. A pickle calls what it names with GLOBAL. `torch.save` names classes of storages and functions that
+   rebuild tensors; any other name is code of the file's choice.
 2. Other opcodes that name something (STACK_GLOBAL, INST, extensions) are of protocols `torch.save` does not
    use; they are refused, as `torch.load(weights_only=True)` does.
 

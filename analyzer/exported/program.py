@@ -33,11 +33,9 @@ _FUNCTIONS = re.compile(
 )
 _POWERS = ("PowByNatural", "FloatPow", "Pow", "LShift")
 # `^` and `<<` are not among them: to sympy the first is a power.
-_SYNTAX = (
-    ast.Expression, ast.BinOp, ast.UnaryOp, ast.BoolOp, ast.Compare, ast.Call, ast.Name, ast.Constant,
-    ast.keyword, ast.Load, ast.Add, ast.Sub, ast.Mult, ast.Div, ast.FloorDiv, ast.Mod, ast.Pow,
-    ast.BitAnd, ast.BitOr, ast.unaryop, ast.boolop, ast.cmpop,
-)  # fmt: skip
+_NODES = (ast.Expression, ast.BinOp, ast.UnaryOp, ast.BoolOp, ast.Compare, ast.Call, ast.Name, ast.Constant)
+_OPERATORS = (ast.Add, ast.Sub, ast.Mult, ast.Div, ast.FloorDiv, ast.Mod, ast.Pow, ast.BitAnd, ast.BitOr)
+_SYNTAX = (*_NODES, *_OPERATORS, ast.keyword, ast.Load, ast.unaryop, ast.boolop, ast.cmpop)
 _LONGEST, _LARGEST_POWER = 10_000, 4096
 _OPERATOR = re.compile(r"torch\.ops\.(\w+)\.(\w+)(\.\w+)?")
 _NAMESPACES = ("aten", "prims", "rngprims", "quantized", "quantized_decomposed", "torchvision")
@@ -66,12 +64,12 @@ def check(document: Any) -> str:
         raise UnreadableError("its program is no JSON object")
     document["guards_code"] = []
     try:
-        return _found("", document)
+        return _code_in("", document)
     except RecursionError:
         raise UnreadableError("its program is nested too deeply") from None
 
 
-def _found(key: str, value: Any) -> str:
+def _code_in(key: str, value: Any) -> str:
     """Return the first thing below `value` that would run as code."""
     if isinstance(value, dict):
         if key == "range_constraints" and any(_UNBACKED.fullmatch(name) for name in value):
@@ -81,12 +79,12 @@ def _found(key: str, value: Any) -> str:
                 name: _lines(text) for name, text in value["metadata"].items() if name in _KEPT_METADATA
             }
         for name, part in value.items():
-            found = _quote(name) or ("" if name == "metadata" else _found(name, part))
-            if found:
-                return found
+            code = _quote(name) or ("" if name == "metadata" else _code_in(name, part))
+            if code:
+                return code
         return ""
     if isinstance(value, list):
-        return next(filter(None, (_found(key, part) for part in value)), "")
+        return next(filter(None, (_code_in(key, part) for part in value)), "")
     return _of_text(key, value) if isinstance(value, str) else ""
 
 

@@ -1,13 +1,12 @@
-"""The fastest way to run a job that fits its device, out of what may be done otherwise; or the proof that
-nothing offered can fit.
+"""The fastest way to run a job on its device, among the known alternatives; or the proof that none can fit.
 
-1. A way **fits** as anything else does (`Estimate.verdict`): each that is named was analysed as `analyze`
-   analyses it, with its options. Nothing is proposed on a forecast.
+1. A way **fits** by the same rule as any estimate (`Estimate.verdict`): each named way was analysed as by
+   `analyze`, with its options. Nothing is proposed on a forecast.
 2. Ways are in the order of a step's time (`Estimate.step_seconds`, of all micro-batches: the total batch
    stays); of a device without known speed, of counted operations.
 3. A PyTorch module: `advisor/search.py`. A configuration: the strategies `changes.py` has for it, each
    and together. An ONNX session: its settings, of which no time is known.
-4. What changes the numbers a model computes is offered only where it is asked for.
+4. Changes of the numbers a model computes are offered only on request.
 5. **Samples a second**: the batch is free. It is doubled from one sample as long as a step as it is fits and
    more are done in a second; where what was asked for is not reached, the ways that fit twice that batch are
    looked at too.
@@ -93,16 +92,16 @@ def advise(
 def _advice(target: Any, trials: Trials, numbers: bool) -> Advice:
     """Analyse the job, search its ways, and return the advice."""
     options = trials.options
-    base, found = trials.with_graph([])
-    if found is None or base.estimate is None:
+    base, analysis = trials.with_graph([])
+    if analysis is None or base.estimate is None:
         raise OptionError(f"the job as it is cannot be analysed: {base.error}", "see: analyze TARGET")
-    if options.batch is None and found.graph.batch is not None and not trials.config:
-        trials.options = replace(options, batch=found.graph.batch)
-    if trials.config or found.graph.framework == "onnx":
-        tried = Settings(trials, (base, found), numbers, target).run()
+    if options.batch is None and analysis.graph.batch is not None and not trials.config:
+        trials.options = replace(options, batch=analysis.graph.batch)
+    if trials.config or analysis.graph.framework == "onnx":
+        tried = Settings(trials, (base, analysis), numbers, target).run()
     else:
-        tried = Search(trials, (base, found), numbers).run()
-    del found
+        tried = Search(trials, (base, analysis), numbers).run()
+    del analysis
     try:
         return _answer(target, trials, base, tried, numbers)
     finally:
@@ -180,9 +179,9 @@ def _bound(trials: Trials, base: Way, numbers: bool) -> tuple[Bound | None, int]
         ways += [[*ways[0], PURE]]
     floors = []
     for changes in ways:
-        found = trials.with_graph(changes)[1]
-        if found is not None and found.graph.framework == "pytorch":
-            floors.append(floor_of(found))
+        analysis = trials.with_graph(changes)[1]
+        if analysis is not None and analysis.graph.framework == "pytorch":
+            floors.append(floor_of(analysis))
     if not floors:
         return None, 0
     least = min(floors, key=lambda floor: floor.device_bytes)
@@ -227,9 +226,9 @@ def _same_bytes(changed: str, target: Target, options: Options, like: Estimate) 
             way = Trials(f"{path}:{target.attr}", options).way([])
         except AnalyzerError:
             return False
-    found = way.estimate
-    return found is not None and all(
-        getattr(found, name) == getattr(like, name)
+    estimate = way.estimate
+    return estimate is not None and all(
+        getattr(estimate, name) == getattr(like, name)
         for name in ("peak_allocated", "peak_reserved", "device_used")
     )
 

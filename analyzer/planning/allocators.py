@@ -1,7 +1,7 @@
 """One program under every allocator: its requests, as one analysis found them, served by each simulator.
 
-1. The requests are those of the analysed runtime, in their order. What another framework would ask for in the
-   first place is another question: `--runtime paddle` and `--runtime tensorflow` answer it.
+1. The requests are those of the analysed runtime, in their order. Another framework may make other requests:
+   `--runtime paddle` and `--runtime tensorflow` simulate that.
 2. For each allocator and setting: the peaks of what was requested, allocated (blocks handed out) and reserved
    (held of the device), and how often the driver was called, over the whole program.
 3. Fragmentation is the part of the reserved peak that the allocated peak leaves over.

@@ -30,22 +30,22 @@ _SITES = 3
 
 def smaller(text: str, arguments: Sequence[str], models: Sequence[ModelCall], by: int) -> list[Edit]:
     """Return the changes that divide the batch, all of the program's or one alone."""
-    found = []
+    edits = []
     changed = _smaller_arguments(arguments, by)
     name = f"batch divided by {by}"
     if changed is not None:
-        found.append(Edit(name, arguments=changed, numbers=True))
+        edits.append(Edit(name, arguments=changed, numbers=True))
     numbers = _numbers(text, models)
     if all(value >= by for *_, value in numbers):
         if numbers:
-            found.append(Edit(name, _divided(text, numbers, by), numbers=True))
+            edits.append(Edit(name, _divided(text, numbers, by), numbers=True))
         if len({line for line, *_ in numbers}) > 1:
             for line in sorted({line for line, *_ in numbers}, reverse=True)[:_SITES]:
                 alone = [number for number in numbers if number[0] == line]
-                found.append(
+                edits.append(
                     Edit(f"batch of line {line} divided by {by}", _divided(text, alone, by), numbers=True)
                 )
-    return found
+    return edits
 
 
 def accumulated(text: str, arguments: Sequence[str], models: Sequence[ModelCall], by: int) -> list[Edit]:
@@ -124,8 +124,9 @@ def _numbers(text: str, models: Sequence[ModelCall]) -> list[tuple[int, int, int
     except SyntaxError:
         return []
     batches = {model.batch for model in models if model.batch}
-    found = (*_batches_by_name(tree), *_batches_by_size(tree, batches))
-    return sorted({(node.lineno, node.col_offset, node.end_col_offset or 0, value) for node, value in found})
+    constants = (*_batches_by_name(tree), *_batches_by_size(tree, batches))
+    places = {(node.lineno, node.col_offset, node.end_col_offset or 0, value) for node, value in constants}
+    return sorted(places)
 
 
 def _divided(text: str, numbers: Sequence[tuple[int, int, int, int]], by: int) -> str:

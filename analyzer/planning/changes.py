@@ -1,15 +1,15 @@
-"""What a job may be changed to: a module's training or inference, an ONNX session, a configuration's job.
+"""Alternatives to a job: a module's training or inference, an ONNX session, a configuration's job.
 
 1. A change is a name, a cost and the options it sets. Cost 0 is free, 1 slower or other kernels, 2 changes
    results, 3 takes more GPUs, 4 a larger GPU.
-2. **Checkpointing** is of the blocks a model repeats: of those whose recomputation frees most, and of those
-   that free most an operation, as the base's graph says (`checkpoints.py`).
+2. **Checkpointing** applies to the blocks a model repeats: those whose recomputation frees most, and those
+   that free most per operation, by the base's graph (`checkpoints.py`).
 3. **Accumulation** divides the batch by k and runs k of them a step: the effective batch stays.
 4. **More GPUs**: training with FSDP2 on `_GPUS` of them, inference split over `_SPLIT` by tensor parallelism
    where the layers' names are known; a configuration's over two. The batch is that of one rank, so the job
    does as many times more.
-5. Combinations are those people take together: mixed precision with checkpointing, both with accumulation,
-   and each of what is free on top.
+5. Combinations are the usual ones: mixed precision with checkpointing, both with accumulation, and each free
+   change on top.
 6. A configuration has options of its own. No number changes by offloaded states of the optimizer
    (`paged_...`), checkpointing, accumulation, a cache in host memory, a prompt read in pieces; results change
    by weights of 8 or 4 bits, adapters instead of all parameters, an optimizer with states of 8 bits, half the
@@ -165,14 +165,14 @@ def eight_bits(options: Options) -> list[Change]:
 def _frugal(base: Analysis, options: Options, target: Any) -> list[Change]:
     """Return changes for training only: accumulation, checkpointing, an optimizer with 8-bit or no state."""
     batch = options.batch or base.graph.batch
-    found = [accumulation(options, batch, k) for k in _ACCUMULATED if batch and batch % k == 0]
+    changes = [accumulation(options, batch, k) for k in _ACCUMULATED if batch and batch % k == 0]
     model = None if options.checkpoint is not None else _model(target, options)
     if model is not None:
-        found += map(checkpoint, patterns(base.graph, model))
-    found += eight_bits(options)
+        changes += map(checkpoint, patterns(base.graph, model))
+    changes += eight_bits(options)
     if options.optimizer != "sgd":
-        found.append(Change("sgd", RESULTS, {"optimizer": "sgd"}))
-    return found
+        changes.append(Change("sgd", RESULTS, {"optimizer": "sgd"}))
+    return changes
 
 
 def _more_gpus(options: Options, target: Any) -> list[Change]:
@@ -197,10 +197,10 @@ def _model(target: Any, options: Options) -> Any:
 def of_configuration(options: Options, target: str) -> list[Change]:
     """Return changes that a configuration's options leave open. Raises AnalyzerError."""
     recipe = recipe_of(target, options)
-    found = [*(_training(recipe, options) if recipe.mode == "train" else _running(recipe))]
+    changes = [*(_training(recipe, options) if recipe.mode == "train" else _running(recipe))]
     if recipe.length > 1:
-        found.append(Change(f"length {recipe.length // 2:,}", RESULTS, {"length": recipe.length // 2}))
-    return [*found, *_larger(options)]
+        changes.append(Change(f"length {recipe.length // 2:,}", RESULTS, {"length": recipe.length // 2}))
+    return [*changes, *_larger(options)]
 
 
 def _training(recipe: Recipe, options: Options) -> Iterator[Change]:

@@ -50,13 +50,13 @@ def patterns(graph: Graph, model: torch.nn.Module) -> list[str]:
     """Return patterns for `--checkpoint`, cheapest recomputation first; none if nothing is gained."""
     from analyzer.capture.pytorch.module.blocks import stacks
 
-    found = {pattern: gain(graph, blocks) for pattern, blocks in stacks(model).items()}
-    most = max(found, key=lambda pattern: found[pattern].net_bytes, default="")
-    if not most or found[most].net_bytes <= 0:
+    gains = {pattern: gain(graph, blocks) for pattern, blocks in stacks(model).items()}
+    most = max(gains, key=lambda pattern: gains[pattern].net_bytes, default="")
+    if not most or gains[most].net_bytes <= 0:
         return []
-    worth = [pattern for pattern in found if 10 * found[pattern].net_bytes >= found[most].net_bytes]
-    best = max(worth, key=lambda pattern: found[pattern].net_bytes / max(found[pattern].operations, 1))
-    return sorted({most, best}, key=lambda pattern: found[pattern].operations)
+    worth = [pattern for pattern in gains if 10 * gains[pattern].net_bytes >= gains[most].net_bytes]
+    best = max(worth, key=lambda pattern: gains[pattern].net_bytes / max(gains[pattern].operations, 1))
+    return sorted({most, best}, key=lambda pattern: gains[pattern].operations)
 
 
 def gain(graph: Graph, blocks: list[str]) -> Gain:
@@ -64,9 +64,9 @@ def gain(graph: Graph, blocks: list[str]) -> Gain:
     saved = frozenset(saved_for_backward(graph).storages)
     every = [recomputed(graph, block, saved) for block in blocks]
     return Gain(
-        sum(found.saved_bytes - found.kept_bytes for found in every),
-        max((found.saved_bytes for found in every), default=0),
-        sum(flops_of(graph.operators[index]) for found in every for index in found.operators),
+        sum(each.saved_bytes - each.kept_bytes for each in every),
+        max((each.saved_bytes for each in every), default=0),
+        sum(flops_of(graph.operators[index]) for each in every for index in each.operators),
     )
 
 
@@ -99,5 +99,5 @@ def recomputable_bytes(graph: Graph) -> int:
     def cheap(operator: Operator) -> bool:
         return operator.name.startswith("aten::") and flops_of(operator) == 0
 
-    found = recomputation(graph, saved_for_backward(graph).storages, cheap)
-    return found.saved_bytes - found.kept_bytes
+    least = recomputation(graph, saved_for_backward(graph).storages, cheap)
+    return least.saved_bytes - least.kept_bytes

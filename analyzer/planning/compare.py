@@ -1,9 +1,9 @@
 """Two estimates of the same thing, before and after a change: what grew, by category, module and line.
 
-1. What is compared are the figures people have limits for: peak allocated, peak reserved, device memory. They
-   are exact and equal for equal programs, so the tolerance is 0 unless said otherwise.
+1. The compared figures are those that have limits: peak allocated, peak reserved, device memory. They are
+   exact and equal for equal programs, so the tolerance is 0 unless said otherwise.
 2. The change **exceeds** the tolerance when one of them grew by more than that share of what it was.
-3. What grew is seen by the bytes at the peak: the differences of the two breakdowns, which sum to that of
+3. Growth is located by the bytes at the peak: the differences of the two breakdowns, which sum to that of
    peak allocated. The peak may have moved to another moment; then the breakdowns are of different moments,
    and `moved` says so.
 4. A **share** is one category's growth with the innermost module that encloses nine tenths of it: "saved for
@@ -116,14 +116,14 @@ def shares(before: Estimate | None, after: Estimate) -> tuple[Change, ...]:
     for place, estimate in enumerate((before, after)):
         for row in estimate.tensors if estimate is not None else ():
             held[row.category][path(row, "module", after.framework)][place] += row.nbytes
-    found = []
+    changes = []
     for category, by_module in held.items():
         was, now = (sum(sums[place] for sums in by_module.values()) for place in (0, 1))
         if was != now:
             grown = {module: (b - a) * (1 if now > was else -1) for module, (a, b) in by_module.items()}
             module = ".".join(_enclosing(grown))
-            found.append(Change(f"{category} in {module}" if module else category, was, now))
-    return tuple(sorted(found, key=lambda change: (-abs(change.grown), change.name)))
+            changes.append(Change(f"{category} in {module}" if module else category, was, now))
+    return tuple(sorted(changes, key=lambda change: (-abs(change.grown), change.name)))
 
 
 def _enclosing(grown: Mapping[tuple[str, ...], int]) -> Sequence[str]:

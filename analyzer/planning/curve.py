@@ -1,10 +1,10 @@
-"""What a target needs at many batches: a row a batch, and where and why the curve bends.
+"""Memory by batch: a row a batch, and where and why the curve bends.
 
-1. Rows are exact: each is what an analysis at that batch would say of a device with unlimited memory. A few
-   batches (`FEW`) are simply analysed; more are asked of the runtime, interval by interval (`intervals.py`,
-   `Runtime.over_batches`). Whether one that takes more than the device has runs there nevertheless, the
-   analysis says too.
-2. A batch at which the target fails is no row but a failure with what was said; the others are kept.
+1. Rows are exact: each equals the analysis at that batch on a device with unlimited memory. A few batches
+   (`FEW`) are simply analysed; more are evaluated by the runtime, interval by interval (`intervals.py`,
+   `Runtime.over_batches`). The analysis also decides whether one that takes more than the device has runs
+   there nevertheless.
+2. A batch at which the target fails is no row but a failure with its message; the others are kept.
 3. A **kink** is where one straight line no longer passes all rows of peak allocated closely (within 1 % of
    the largest, or 8 MiB), or where an interval ends. With `explain` the sharpest few are explained by what
    makes the peak before and after: an analysis each, which costs more than many rows.
@@ -102,23 +102,22 @@ def curve(
                 progress(f"batch {batch}")
             try:
                 if intervals is not None:
-                    found = intervals.at(batch)
+                    figures = intervals.at(batch)
                 else:
                     analysed = workload.analysis(batch)
                     estimates[batch] = analysed.estimate
-                    found = figures_of(analysed)
+                    figures = figures_of(analysed)
             except AnalyzerError as error:
                 failures[batch] = error.message
                 problem = problem or error
                 continue
             fits = None
             if capacity is not None:
-                fits = found.device_used <= capacity or (
-                    _may_run(intervals, found, capacity) and estimate_at(batch).within(capacity)
+                fits = figures.device_used <= capacity or (
+                    _may_run(intervals, figures, capacity) and estimate_at(batch).within(capacity)
                 )
-            rows.append(
-                Row(batch, found.peak_allocated, found.peak_reserved, found.device_used, found.naive, fits)
-            )
+            peaks = figures.peak_allocated, figures.peak_reserved, figures.device_used
+            rows.append(Row(batch, *peaks, figures.naive, fits))
     if not rows:
         assert problem is not None
         raise problem
@@ -141,13 +140,13 @@ def _capacity(options: Options) -> int | None:
     return min((nbytes for nbytes in (device, options.budget_bytes) if nbytes is not None), default=None)
 
 
-def _may_run(intervals: Intervals | None, found: Figures, capacity: int) -> bool:
+def _may_run(intervals: Intervals | None, figures: Figures, capacity: int) -> bool:
     """Return whether a batch that needs more than the capacity with room may run under it."""
     if intervals is None or intervals.workload.runtime is None or not intervals.workload.runtime.takes_limits:
         # Figures of one without limits are those on its device; a budget leaves it less.
         return intervals is None or intervals.workload.options.budget is not None
-    room = capacity - (found.device_used - found.peak_reserved)
-    return room > 0 and not intervals.at(found.batch, Limit(room, True)).fails
+    room = capacity - (figures.device_used - figures.peak_reserved)
+    return room > 0 and not intervals.at(figures.batch, Limit(room, True)).fails
 
 
 def _slopes(rows: Sequence[Row]) -> tuple[Slope, ...]:

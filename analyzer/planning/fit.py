@@ -65,12 +65,12 @@ def fit(
     Other options as for `analyzer.analyze`; `inputs` as for `sweep`. Raises AnalyzerError.
     """
     devices = (device,)
-    ((_, found),) = fits(
+    ((_, answer),) = fits(
         target, devices, limit=limit, longest=longest, progress=progress, inputs=inputs, **options
     )
-    if isinstance(found, AnalyzerError):
-        raise found
-    return found
+    if isinstance(answer, AnalyzerError):
+        raise answer
+    return answer
 
 
 def fits(
@@ -126,9 +126,9 @@ def largest_batch(workload: Workload, known: Analysis, progress: Progress | None
     if workload.runtime is None or not workload.runtime.takes_limits:
         return by_analyses(workload, None, progress).batch
     if not convolves(known.events):
-        found = Search(workload, None, progress, known).by_figures()
-        if found is not None:
-            return found
+        batch = Search(workload, None, progress, known).by_figures()
+        if batch is not None:
+            return batch
     return Search(workload, None, progress).largest()[0]
 
 
@@ -140,7 +140,7 @@ def over_lengths(
     last = (
         opened(target, options.revision).number("max_position_embeddings") if workload.config else None
     ) or LAST
-    found: dict[int, tuple[Fit | None, ...]] = {}
+    rows: dict[int, tuple[Fit | None, ...]] = {}
     notes: tuple[str, ...] = ()
     length = options.length or FIRST
     alive = set(range(len(devices)))
@@ -156,15 +156,15 @@ def over_lengths(
                 if fit.batch == 0:
                     alive.discard(place)
         except AnalyzerError as error:
-            if not found:
+            if not rows:
                 raise
             notes = (f"at length {length:,} the program itself fails: {error.message}",)
             break
-        found[length] = tuple(row)
+        rows[length] = tuple(row)
         length *= 2
     if alive and not notes:
         notes = (f"the model has {last:,} positions",) if last != LAST else ()
-    return Lengths(target, tuple(devices), found, notes)
+    return Lengths(target, tuple(devices), rows, notes)
 
 
 def by_analyses(workload: Workload, limit: int | None, progress: Progress | None) -> Fit:

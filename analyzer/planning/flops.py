@@ -21,11 +21,11 @@ def flops(graph: Graph) -> int:
     return sum(map(flops_of, graph.operators))
 
 
-def flops_a_sample(found: Analysis, options: Options) -> float:
+def flops_a_sample(analysis: Analysis, options: Options) -> float:
     """Return the floating-point operations per sample and step; 0 if unknown (extrapolated tokens)."""
-    if found.graph.framework != "pytorch" or options.mode == "generate":
+    if analysis.graph.framework != "pytorch" or options.mode == "generate":
         return 0.0
-    return flops(found.graph) / ((found.graph.batch or 1) * options.grad_accumulation)
+    return flops(analysis.graph) / ((analysis.graph.batch or 1) * options.grad_accumulation)
 
 
 def flops_of(operator: Operator) -> int:

@@ -96,7 +96,7 @@ def jobs(content: Any) -> tuple[Job, ...]:
     strategies = content.get("strategies") or {"as it is": {}}
     if not isinstance(strategies, Mapping):
         raise OptionError("'strategies' is no mapping", "write NAME: {option: value}")
-    # What makes no sense is said now, not by every job.
+    # A device that does not exist is one error here, not one of every job.
     for device in filter(None, named):
         devices.resolve(device)
     whole = []
@@ -119,15 +119,15 @@ def jobs(content: Any) -> tuple[Job, ...]:
 
 
 def _list(content: Mapping[str, Any], key: str, kind: type | tuple[type, ...]) -> list[Any]:
-    found = content.get(key) or []
-    found = found if isinstance(found, list) else [found]
-    for entry in found:
+    entries = content.get(key) or []
+    entries = entries if isinstance(entries, list) else [entries]
+    for entry in entries:
         if isinstance(entry, bool) or not isinstance(entry, kind):
             raise OptionError(
                 f"{key!r} has {entry!r}",
                 "give a list, such as [1, 8, 32]" if key == "batches" else "give names",
             )
-    return found
+    return entries
 
 
 def _options(given: Any, where: str) -> dict[str, Any]:
@@ -153,21 +153,21 @@ def row_of(job: Job) -> Row:
     row = _named(job)
     try:
         with redirect_stdout(sys.stderr):  # the table may be on stdout
-            found = analyzer.analyze(job.target, batch=job.batch, device=job.device, **job.options)
+            estimate = analyzer.analyze(job.target, batch=job.batch, device=job.device, **job.options)
     except AnalyzerError as error:
         return row | {"error": error.message}
     except SystemExit as error:
         return row | {"error": f"the target ended the program (exit code {error.code})"}
     except Exception as error:  # a target's own code, or a bug here: one row, not the grid
         return row | {"error": f"{type(error).__name__}: {' '.join(str(error).split())}"}
-    row |= {name: getattr(found, name) for name in FIGURES if name != "naive"}
-    row |= _times(found)
-    return row | {"naive": found.naive.total, "fits": found.fits(), "error": ""}
+    row |= {name: getattr(estimate, name) for name in FIGURES if name != "naive"}
+    row |= _times(estimate)
+    return row | {"naive": estimate.naive.total, "fits": estimate.fits(), "error": ""}
 
 
-def _times(found: Estimate) -> Row:
+def _times(estimate: Estimate) -> Row:
     """Return the figures named in `TIMES`."""
-    time, speed = found.step_seconds, found.samples_per_second
+    time, speed = estimate.step_seconds, estimate.samples_per_second
     if time is None:
         return {}
     rate = None if speed is None else speed[0]
@@ -210,9 +210,9 @@ def run(
 def _made(missing: Sequence[Job], workers: int, ray: str | None) -> Generator[Row, None, None]:
     """Yield rows as they are finished, on Ray, in worker processes or in this one."""
     if ray is not None:
-        yield from on_ray(missing, row_of, _lost, ray)
+        yield from on_ray(missing, row_of, _failed, ray)
     elif workers:
-        yield from on_cores(missing, row_of, _lost, workers)
+        yield from on_cores(missing, row_of, _failed, workers)
     else:
         yield from map(row_of, missing)
 
@@ -226,8 +226,8 @@ def _state(target: str) -> tuple[int, int] | None:
     """Return bytes and time of the last change of the named file, not of its imports."""
     for path in (target, target.rpartition(":")[0]):
         with suppress(OSError):
-            found = Path(path).stat()
-            return found.st_size, found.st_mtime_ns
+            status = Path(path).stat()
+            return status.st_size, status.st_mtime_ns
     return None
 
 
@@ -268,5 +268,5 @@ def _named(job: Job) -> Row:
     return {name: getattr(job, name, None) for name in COLUMNS}
 
 
-def _lost(job: Job) -> Row:
+def _failed(job: Job) -> Row:
     return _named(job) | {"error": "the process that analysed it died"}

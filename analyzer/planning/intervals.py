@@ -8,15 +8,15 @@ where one ends and why.
    elsewhere the first, where the later ones repeat it (`parametric/steps.py`).
 3. Otherwise the largest batch is searched, by bisection, up to which the program is that of the range's
    beginning: there the interval ends, and the next begins. A batch that is like none of its neighbours, or
-   cannot be captured, is an interval of its own; what the target said is kept.
+   cannot be captured, is an interval of its own; the target's error is kept.
 4. A batch at which a guard on sizes comes out otherwise than at the captures (`parametric/program.py`) is
    captured itself.
-5. What an interval's batches need, its runtime says (`Runtime.over_batches`). One that cannot leaves no
-   interval: each batch is captured and analysed.
-6. Where a capture said what the joined ones do, a batch is told in plain numbers, as the runtime predicts it
-   without a graph (`Batches.prediction`); its whole analysis is made when somebody reads it.
+5. The runtime evaluates an interval's batches (`Runtime.over_batches`). With a runtime that cannot, there is
+   no interval: each batch is captured and analysed.
+6. Where a capture confirmed the joined ones, a batch is predicted in plain numbers, without a graph
+   (`Batches.prediction`); its whole analysis is made when it is read.
 7. After `MOST_CAPTURES` captures the rest is taken one by one: such a range is no interval (`figures` is
-   None), each of its batches is captured when it is asked for.
+   None), each of its batches is captured on demand.
 
 Not modelled: a batch inside an interval whose program differs although every recorded guard comes out the
 same: such a batch is missed.
@@ -92,10 +92,10 @@ class Intervals:
         differs there."""
         other = copy.copy(self)
         other.workload, other.captured, other._analysed = workload, {}, {}
-        for batch, found in self.captured.items():
-            known: Captured | AnalyzerError | None = found
-            if isinstance(found, Captured):
-                known = workload.moved(found, self.workload.options.device)
+        for batch, capture in self.captured.items():
+            known: Captured | AnalyzerError | None = capture
+            if isinstance(capture, Captured):
+                known = workload.moved(capture, self.workload.options.device)
             if known is None:
                 return None
             other.captured[batch] = known
@@ -123,8 +123,8 @@ class Intervals:
                 pass
             self._capture(batch)
         if (batch, limit) not in self._analysed:
-            found = figures_of(self.analysis(batch, limit), with_room=limit is None)
-            self._analysed[batch, limit] = found
+            figures = figures_of(self.analysis(batch, limit), with_room=limit is None)
+            self._analysed[batch, limit] = figures
         return self._analysed[batch, limit]
 
     def prepare(self, batches: Sequence[int]) -> None:
@@ -142,8 +142,8 @@ class Intervals:
         return self.workload.assembled(captured, batch, limit)
 
     def proven(self, batch: int, limit: Limit | None = None) -> Analysis:
-        """Return the whole analysis of a batch, captured itself; where that already said of another batch of
-        the interval, on any device, what its evaluated figures do, of the joined program. Raises
+        """Return the whole analysis of a batch, captured itself; from the joined program where the capture
+        of another batch of the interval, on any device, already confirmed its evaluated figures. Raises
         AnalyzerError."""
         interval = self.interval(batch)
         parametric = None if interval is None else interval.parametric
@@ -151,18 +151,18 @@ class Intervals:
             return self.workload.assembled(self.captured_at(batch), batch, limit)
         if parametric.known.get(_PROVEN):
             return self.analysis(batch, limit)
-        found = self.workload.assembled(self.captured_at(batch), batch, limit)
-        own, evaluated = figures_of(found), self.at(batch)
+        analysis = self.workload.assembled(self.captured_at(batch), batch, limit)
+        own, evaluated = figures_of(analysis), self.at(batch)
         parametric.known[_PROVEN] = replace(evaluated, refused=own.refused, fails=own.fails) == own
-        return found
+        return analysis
 
     def brief(self, batch: int, limit: Limit | None = None) -> Analysis | None:
         """Return the analysis of a batch in plain numbers (`assemble`), as the joined program says where
         `proven` found it right; None if only a whole analysis says. Raises AnalyzerError."""
-        told = self._told(batch)
-        if told is None:
+        proven = self._proven(batch)
+        if proven is None:
             return None
-        joined, figures = told
+        joined, figures = proven
         try:
             known, naive = figures.prediction(batch), joined.naive(batch)
         except ArithmeticError:
@@ -182,16 +182,16 @@ class Intervals:
     def failed(self, batch: int, limit: Limit) -> OutOfMemory | None:
         """Return the request that finds no room at a batch under a limit, as the joined program says where
         `proven` found it right; None if all do, or if only an analysis says. Raises AnalyzerError."""
-        told = self._told(batch)
+        proven = self._proven(batch)
         try:
-            found = None if told is None else told[1].failed(batch, limit)
+            failed = None if proven is None else proven[1].failed(batch, limit)
         except ArithmeticError:
             return None
-        if found is None:
+        if failed is None:
             return None
-        return out_of_memory(found.failure, found.events, graph_describer(found.graph))
+        return out_of_memory(failed.failure, failed.events, graph_describer(failed.graph))
 
-    def _told(self, batch: int) -> tuple[ParametricCapture, Batches] | None:
+    def _proven(self, batch: int) -> tuple[ParametricCapture, Batches] | None:
         """Return the joined captures that say what a batch is, with their figures, where `proven` found them
         right."""
         interval, joined = self.interval(batch), self._joined_program(batch)
@@ -224,10 +224,10 @@ class Intervals:
                 self.captured[batch] = (how or self.workload.captured)(batch)
             except AnalyzerError as error:
                 self.captured[batch] = error
-        found = self.captured[batch]
-        if isinstance(found, AnalyzerError):
-            raise found
-        return found
+        capture = self.captured[batch]
+        if isinstance(capture, AnalyzerError):
+            raise capture
+        return capture
 
     def captured_at(self, batch: int) -> Captured:
         """Return the capture at a batch, of one step if steps repeat. Raises AnalyzerError."""
@@ -261,7 +261,7 @@ class Intervals:
 
     def _divide(self, low: int, high: int) -> list[Interval]:
         """Divide the range into intervals of one program each, from captures at both ends."""
-        found: list[Interval] = []
+        intervals: list[Interval] = []
         for end in (high, low):
             try:
                 if self.workload.repetition() is None:
@@ -273,13 +273,13 @@ class Intervals:
             self._capture(low)
         while low <= high:
             if low == 1 or high - low < _SHORT - 1:
-                found.append(self._single(low))
+                intervals.append(self._single(low))
             elif len(self.captured) >= MOST_CAPTURES:
-                found.append(Interval(low, high))
+                intervals.append(Interval(low, high))
             else:
-                found.append(self._next(low, high))
-            low = found[-1].high + 1
-        return found
+                intervals.append(self._next(low, high))
+            low = intervals[-1].high + 1
+        return intervals
 
     def _single(self, batch: int, ends: str = "") -> Interval:
         try:
@@ -319,16 +319,16 @@ def intervals_of(workload: Workload, low: int, high: int) -> Intervals:
     """Return the intervals of a range, or of a longer one from the same beginning, also of another device
     with the same program. Raises AnalyzerError."""
     longer: dict[int, list[Intervals]] = {
-        end: found for (begin, end), found in workload.intervals.items() if begin == low and end >= high
+        end: each for (begin, end), each in workload.intervals.items() if begin == low and end >= high
     }
     with uncollected():
-        for end in sorted(longer, reverse=True):  # the longest serves all that is asked next
-            for intervals in longer[end]:
-                if (found := intervals.on(workload)) is not None:
-                    return found
-    found = Intervals(workload, low, high)
-    workload.intervals.setdefault((low, high), []).append(found)
-    return found
+        for end in sorted(longer, reverse=True):  # the longest serves all later requests
+            for each in longer[end]:
+                if (intervals := each.on(workload)) is not None:
+                    return intervals
+    intervals = Intervals(workload, low, high)
+    workload.intervals.setdefault((low, high), []).append(intervals)
+    return intervals
 
 
 def figures_of(analysis: Analysis, with_room: bool = True) -> Figures:

@@ -6,14 +6,14 @@
 2. A keyword of a call is added or replaced: an optimizer's `fused`, a Trainer's arguments (transformers'
    `TrainingArguments`); an optimizer with states is replaced by one with smaller ones (bitsandbytes' 8-bit
    AdamW where it is installed, `torch.optim.Adafactor`, SGD).
-3. What autograd saves of a model waits in host memory (`torch.autograd.graph.save_on_cpu`); a loss is
-   computed in parts, each of them again in the backward pass.
-4. What is summed or collected with its graph is detached; a function that only evaluates gets
-   `@torch.no_grad()`. What only a cycle or an exception keeps is let go of (`gc.collect`,
+3. A model's saved tensors wait in host memory (`torch.autograd.graph.save_on_cpu`); a loss is computed in
+   parts, each of them again in the backward pass.
+4. Tensors summed or collected with their graph are detached; a function that only evaluates gets
+   `@torch.no_grad()`. Tensors kept alive only by a cycle or an exception are released (`gc.collect`,
    `traceback.clear_frames`).
 
-Those of its batch are in `batch_edits.py`. Nothing here says that a change helps, or that the program still
-runs and trains: that is followed (`way_out.py`).
+Changes of the batch are in `batch_edits.py`. Whether a change helps, and the program still runs and trains,
+is checked by following it (`way_out.py`).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from analyzer.graph.calls import ModelCall
 from analyzer.results.estimate import UNREAD
 
 TRAINERS_ARGUMENTS = ("TrainingArguments", "Seq2SeqTrainingArguments", "SFTConfig")
-# What is packed waits in host memory until the backward pass unpacks it (`torch/autograd/graph.py`).
+# A packed tensor waits in host memory until the backward pass unpacks it (`torch/autograd/graph.py`).
 _OFFLOADED = """def offloaded(*args, forward={name}.forward, **kwargs):
     with torch.autograd.graph.save_on_cpu(): return forward(*args, **kwargs)
 {name}.forward = offloaded"""
@@ -55,9 +55,9 @@ class Edit:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
-    """What is known of a program that finds no memory. trains: it has a backward pass. vain: the line (its
-    number) that makes most of what grows, "" without; held_by: who keeps that. exception, cycle: frames of an
+class Symptoms:
+    """Symptoms of a program that runs out of memory. trains: it has a backward pass. vain: the line (its
+    number) that makes most of what grows, "" without; held_by: its holder. exception, cycle: frames of an
     exception, or reference cycles, keep memory."""
 
     trains: bool
@@ -67,17 +67,17 @@ class Found:
     cycle: bool = False
 
 
-def edits(text: str, models: Sequence[ModelCall], found: Found) -> list[Edit]:
+def edits(text: str, models: Sequence[ModelCall], symptoms: Symptoms) -> list[Edit]:
     """Return the changes, those first that change nothing of what is computed."""
     try:
         tree = ast.parse(text)
     except SyntaxError:
         return []
     named = [model for model in models if model.name]
-    changes = [*_kept(text, tree, found)]
-    if found.vain.isdigit() and found.held_by in ("", *UNREAD[:2]):
-        changes += _released(text, tree, int(found.vain), found.held_by)
-    if not found.trains:
+    changes = [*_kept(text, tree, symptoms)]
+    if symptoms.vain.isdigit() and symptoms.held_by in ("", *UNREAD[:2]):
+        changes += _released(text, tree, int(symptoms.vain), symptoms.held_by)
+    if not symptoms.trains:
         changes += [
             edit for model in named[:1] if model.gradients for edit in _without_gradients(text, tree, model)
         ]
@@ -88,16 +88,14 @@ def edits(text: str, models: Sequence[ModelCall], found: Found) -> list[Edit]:
         changes += _optimizers(text, tree)
         changes += _trainer(text, tree, {"gradient_checkpointing": True})
         changes += _blocks(text, tree, named)
-        if not found.vain:  # where a graph is kept by mistake, the host would keep it
+        if not symptoms.vain:  # where a graph is kept by mistake, the host would keep it
             changes += _after(text, tree, named, "saved tensors wait on the host", _OFFLOADED)
     changes += _trainer(text, tree, {"eval_accumulation_steps": 1})
-    if found.trains:
+    if symptoms.trains:
         changes += _in_parts(text, tree)
         changes += _trainer(text, tree, {"bf16": True}, numbers=True)
-        changes += _after(
-            text, tree, named[:1], "autocast bf16",
-            '{name}.forward = torch.autocast("cuda", torch.bfloat16)({name}.forward)', numbers=True,
-        )  # fmt: skip
+        autocast = '{name}.forward = torch.autocast("cuda", torch.bfloat16)({name}.forward)'
+        changes += _after(text, tree, named[:1], "autocast bf16", autocast, numbers=True)
         changes += _smaller_states(text, tree)
     else:
         changes += _after(text, tree, named, "weights in bf16", "{name}.to(torch.bfloat16)", numbers=True)
@@ -147,20 +145,20 @@ def _released(text: str, tree: ast.Module, line: int, held_by: str) -> Iterator[
             yield Edit("what is collected goes to the host", changed, cuts=True)
 
 
-def _kept(text: str, tree: ast.Module, found: Found) -> Iterator[Edit]:
+def _kept(text: str, tree: ast.Module, symptoms: Symptoms) -> Iterator[Edit]:
     """Yield ways to let go of what an exception or a cycle keeps."""
-    if found.exception:
+    if symptoms.exception:
         clears = "import sys, traceback; traceback.clear_frames(sys.exc_info()[2])"
         for node in ast.walk(tree):
             if isinstance(node, ast.ExceptHandler):
                 begin = node.body[0]
                 changed = inserted(text, begin.lineno, begin, [clears])
                 yield Edit("frames of the exception are cleared", changed)
-    if found.cycle and found.vain.isdigit():
+    if symptoms.cycle and symptoms.vain.isdigit():
         for node in ast.walk(tree):
             if not isinstance(node, (ast.Assign, ast.AugAssign, ast.Expr, ast.Return)):
                 continue
-            if node.lineno <= int(found.vain) <= (node.end_lineno or 0):
+            if node.lineno <= int(symptoms.vain) <= (node.end_lineno or 0):
                 changed = inserted(text, node.lineno, node, ["import gc; gc.collect()"])
                 yield Edit("garbage is collected in every step", changed)
 

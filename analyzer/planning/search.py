@@ -9,16 +9,15 @@ sizes.
    measured at that very batch); else it is the largest with every smaller batch running. Gaps below the
    answer are named (`gaps`), of a program with convolutions the nearest, and so are larger batches that would
    run (`also`).
-3. What is simulated makes a request smaller where it may be and there is no room (`runtimes/plans.py`). A
-   batch of which it is in doubt whether it runs (`runtimes/bounded.py`) is no answer; it is named in the
-   notes.
-4. A batch at which the program itself fails is no answer, and says nothing of memory: the next one does. What
-   was said is kept.
+3. The simulation makes a request smaller where that is allowed and there is no room (`runtimes/plans.py`). A
+   batch that may or may not run (`runtimes/bounded.py`) is no answer; the notes name it.
+4. A batch at which the program itself fails is no answer and says nothing about memory: the next one is
+   tried. Its error is kept.
 5. Batches are evaluated (`intervals.py`) from captures at a few sizes; the answer and the one beyond it are
-   captured themselves, and when they say otherwise, the search goes on from them. Where a capture said the
-   same, further answers, also of other devices with the same program, are told in plain numbers
-   (`Intervals.brief`), and the request without room beyond them by the evaluated batch
-   (`Intervals.failed`); their whole estimates are made when they are read.
+   captured themselves, and when they differ, the search goes on from them. Where a capture agreed, further
+   answers, also of other devices with the same program, are given in plain numbers (`Intervals.brief`), and
+   the failed request beyond them by the evaluated batch (`Intervals.failed`); their whole estimates are made
+   when they are read.
 6. Ranges that captures are joined over end at one of eight batches an octave, so that devices share them.
 """
 
@@ -92,11 +91,11 @@ class Search:
             return self.workload.captured(1)
         except AnalyzerError as error:
             try:
-                found = self.workload.captured(2)
+                capture = self.workload.captured(2)
             except AnalyzerError:
                 raise error from None
             self.refused[1] = error.message
-            return found
+            return capture
 
     @property
     def smallest(self) -> Analysis:
@@ -112,11 +111,11 @@ class Search:
         """Smallest possible batch."""
         return 2 if 1 in self.refused else 1
 
-    def bound(self, found: Figures | Estimate) -> Limit:
+    def bound(self, figures: Figures | Estimate) -> Limit:
         """Return the limit of a batch with these figures, as `Prediction.limited` takes it."""
         if self.limit is not None:
             return self.limit
-        return Limit(max(self.capacity - (found.device_used - found.peak_reserved), 0), True)
+        return Limit(max(self.capacity - (figures.device_used - figures.peak_reserved), 0), True)
 
     def answer(self) -> Fit:
         """Return the largest batch with all details."""
@@ -205,7 +204,7 @@ class Search:
 
     def evaluated(self, batch: int) -> tuple[bool, bool]:
         """Return whether a batch runs, and whether without freeing cached blocks. Raises AnalyzerError."""
-        # What the process takes besides is the same at nearly every batch: under the last one's limit it is
+        # The process takes the same beside its allocator at nearly every batch: under the last limit it is
         # simulated once.
         bounded = None if self.last is None else self.intervals.at(batch, self.last)
         if bounded is not None and bounded.returned is not None and self.bound(bounded) == self.last:
@@ -248,9 +247,9 @@ class Search:
     def evaluated_failure(self, batch: int) -> OutOfMemory | None:
         """Return the batch's request without room, by evaluated figures where a capture said the same."""
         if batch not in self.failures and batch not in self.captured and self.known.get(batch) is False:
-            found = self.intervals.failed(batch, self.bound(self.intervals.at(batch)))
-            if found is not None:
-                self.failures[batch] = found
+            failure = self.intervals.failed(batch, self.bound(self.intervals.at(batch)))
+            if failure is not None:
+                self.failures[batch] = failure
         return self.failures.get(batch)
 
     def has_unmeasured_size(self, batch: int) -> bool:
@@ -414,8 +413,8 @@ def assumptions(analysis: Analysis) -> tuple[str, ...]:
     profile = analysis.profile
     if profile.measured:
         return ()
-    taken = ", ".join(
+    assumed = ", ".join(
         f"{name} {nbytes / 2**20:,.1f} MiB" for name, nbytes in analysis.estimate.certainty.assumed.items()
     )
-    as_elsewhere = f", so these are as on a GPU that was: {taken}" if taken else ""
-    return (f"nobody has measured {profile.name}{as_elsewhere} (analyze devices {profile.name})",)
+    as_elsewhere = f", so these are those of a GPU that was: {assumed}" if assumed else ""
+    return (f"{profile.name} was not measured{as_elsewhere} (analyze devices {profile.name})",)

@@ -117,15 +117,15 @@ class Trials:
             # a command line collects none by itself.
             self._programs.keep([merged])
             gc.collect()
-            found = self._programs.analysis(options, merged)
+            analysis = self._programs.analysis(options, merged)
         except AnalyzerError as error:
             way = Way(name, merged, None, typed, error.message, numbers=numbers)
             self._known[name] = way
             return way, None
-        operations = flops_a_sample(found, options) if found.estimate.step_seconds is None else 0.0
-        way = Way(name, merged, found.estimate, typed, operations=operations, numbers=numbers)
-        self._known[name], self._last = way, (name, found)
-        return way, found
+        operations = flops_a_sample(analysis, options) if analysis.estimate.step_seconds is None else 0.0
+        way = Way(name, merged, analysis.estimate, typed, operations=operations, numbers=numbers)
+        self._known[name], self._last = way, (name, analysis)
+        return way, analysis
 
     def merged(self, changes: Sequence[Change]) -> dict[str, Any]:
         """The options of several changes together."""

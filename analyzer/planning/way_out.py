@@ -1,4 +1,4 @@
-"""What makes a program fit that runs out of memory: changes of its settings, arguments or text, all followed.
+"""Changes of settings, arguments or text that make a program fit that runs out of memory, all followed.
 
 1. Settings of the allocator come first: they are the recorded requests served again (`Fragmentation`).
 2. Then the changes of `script_edits.py` and `batch_edits.py`, one by one: first those that change no number,
@@ -31,7 +31,7 @@ from analyzer.graph import Category, Graph, Phase
 from analyzer.options import Options
 from analyzer.pipeline.program import concluded, watched
 from analyzer.planning.batch_edits import accumulated, smaller
-from analyzer.planning.script_edits import Edit, Found, edits
+from analyzer.planning.script_edits import Edit, Symptoms, edits
 from analyzer.results.diagnosis import Remedy
 from analyzer.results.estimate import Estimate
 from analyzer.runtimes.under_settings import SETTINGS, setting_name, under_setting
@@ -51,22 +51,22 @@ def ways_out(
 ) -> tuple[Remedy, ...]:
     """Return what makes the program fit, and where nothing does, the card that is large enough."""
     estimate = analysis.estimate
-    found = [*_settings(analysis)]
+    remedies = [*_settings(analysis)]
     path = Path(script)
     if path.suffix == ".py" and path.is_file():
         text, begun = path.read_text(encoding="utf-8"), time.monotonic()
         tried = 0
         collects = estimate.out_of_memory is None or not estimate.out_of_memory.cycle_bytes
-        seen: set[tuple[str, tuple[str, ...] | None]] = set()
+        known: set[tuple[str, tuple[str, ...] | None]] = set()
         for edit in chain(_in_order(text, arguments, analysis), _pairs(text, analysis)):
-            if found and " + " in edit.name:
+            if remedies and " + " in edit.name:
                 break
-            if len(found) >= _WANTED or tried >= _MOST or time.monotonic() - begun > _SECONDS:
+            if len(remedies) >= _WANTED or tried >= _MOST or time.monotonic() - begun > _SECONDS:
                 break
-            if (edit.text, edit.arguments) in seen:
+            if (edit.text, edit.arguments) in known:
                 continue
-            seen.add((edit.text, edit.arguments))
-            if "batch" in edit.name and any("batch" in remedy.name for remedy in found):
+            known.add((edit.text, edit.arguments))
+            if "batch" in edit.name and any("batch" in remedy.name for remedy in remedies):
                 continue
             tried += 1
             if progress is not None:
@@ -76,13 +76,13 @@ def ways_out(
                     path, arguments, options, environment, until, analysis.graph, edit, collects
                 )
                 if changed is not None:
-                    found.append(_remedy(edit, text, path, changed))
-    return tuple(found) or _larger(estimate)
+                    remedies.append(_remedy(edit, text, path, changed))
+    return tuple(remedies) or _larger(estimate)
 
 
 def _in_order(text: str, arguments: Sequence[str], analysis: Analysis) -> Iterator[Edit]:
     """Yield the changes in the order they are tried, without pairs of them."""
-    models, known = analysis.graph.models, _found(analysis.estimate)
+    models, known = analysis.graph.models, _symptoms(analysis.estimate)
     single = edits(text, models, known)
     evaluates = _fails_in_evaluation(analysis)
     if evaluates:  # what changes the training is no answer
@@ -100,9 +100,9 @@ def _in_order(text: str, arguments: Sequence[str], analysis: Analysis) -> Iterat
 
 def _pairs(text: str, analysis: Analysis) -> Iterator[Edit]:
     """Yield pairs of changes, the first of which changes no numbers."""
-    models, known = analysis.graph.models, _found(analysis.estimate)
+    models, known = analysis.graph.models, _symptoms(analysis.estimate)
     for one in (edit for edit in edits(text, models, known) if not edit.numbers):
-        for other in edits(one.text, models, Found(known.trains)):
+        for other in edits(one.text, models, Symptoms(known.trains)):
             if other.name != one.name:
                 yield Edit(f"{one.name} + {other.name}", other.text, None, other.numbers, one.cuts)
 
@@ -118,9 +118,9 @@ def _fails_in_evaluation(analysis: Analysis) -> bool:
     return bool(phases) and phases <= {Phase.EVALUATION, Phase.GENERATION}
 
 
-def _found(estimate: Estimate) -> Found:
+def _symptoms(estimate: Estimate) -> Symptoms:
     growth, failed = estimate.growth, estimate.out_of_memory
-    return Found(
+    return Symptoms(
         estimate.mode == "train",
         "" if growth is None else growth.source.rpartition(":")[2],
         "" if growth is None else growth.held_by,

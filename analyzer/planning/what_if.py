@@ -1,14 +1,14 @@
-"""What a job would need if it were run otherwise: strategies side by side, each analysed, none guessed.
+"""Strategies for a job side by side: the memory and time of each, analysed, not guessed.
 
 1. Every strategy is the same target with other options, captured and simulated as any analysis is; one that
-   the target does not take is kept with what was said.
-2. Which there are, and what each costs: `changes.py`. What changes the numbers of a model (precision, 8 bits,
-   another optimizer) is offered beside what does not.
+   the target does not support is kept with its error.
+2. The list of strategies, and the cost of each: `changes.py`. Changes of a model's numbers (precision, 8
+   bits, another optimizer) are offered beside those that keep them.
 3. The price of computing a forward pass again: `extra_compute` is the share of floating-point operations a
    sample added (`flops.py`).
 4. A step's time is that of each strategy's own analysis (`Estimate.step_seconds`), of all micro-batches.
 
-Not modelled: the time of several GPUs, and of what runs compiled; offloading; what a change does to a model's
+Not modelled: the time of several GPUs, and of compiled programs; offloading; what a change does to a model's
 quality.
 """
 
@@ -54,7 +54,7 @@ def what_if(
     base fails.
     """
     chosen = Options.of({"inputs": inputs, **options})
-    # What the target's file writes when it is opened is noted of every strategy.
+    # Files that the target writes when it is opened are noted for every strategy.
     with apart() if isinstance(target, (str, os.PathLike)) else nullcontext():
         try:
             return _side_by_side(target, chosen, largest, progress)
@@ -71,35 +71,37 @@ def _side_by_side(
     base = programs.analysis(options, {}, progress)
     trained = options.mode == "train" and base.graph.framework == "pytorch"
     cheap = recomputable_bytes(base.graph) if trained else 0
-    found = [Strategy("as it is", {}, base.estimate, recomputable=cheap)]
+    strategies = [Strategy("as it is", {}, base.estimate, recomputable=cheap)]
     work = flops_a_sample(base, options)
     offered = variants(base, options, target)
     steps = Countdown(len(offered) + largest, progress)
     if largest:
         steps.begin("as it is")
-        found = [_with_largest(programs, found[0], options, base, steps.tell)]
+        strategies = [_with_largest(programs, strategies[0], options, base, steps.tell)]
     for place, change in enumerate(offered):
         programs.keep([later.options for later in offered[place:]])
         if largest:
             # A search leaves its captures in cycles, some hundred MiB, and a command line collects none by
-            # itself. What is kept is not looked through again and again.
+            # itself. Kept objects are frozen, so that they are not searched each time.
             gc.collect()
             gc.freeze()
         steps.begin(change.name)
-        found.append(_strategy(programs, options, base.estimate, work, change, steps.tell, largest=largest))
-    return [found[0], *sorted(found[1:], key=lambda s: (s.estimate is None, -s.saved, s.cost, s.name))]
+        variant = _strategy(programs, options, base.estimate, work, change, steps.tell, largest=largest)
+        strategies.append(variant)
+    first, *others = strategies
+    return [first, *sorted(others, key=lambda s: (s.estimate is None, -s.saved, s.cost, s.name))]
 
 
 def _with_largest(
     programs: Programs,
     strategy: Strategy,
     options: Options,
-    found: Analysis,
+    analysis: Analysis,
     progress: Callable[[str], None] | None,
 ) -> Strategy:
     """Return `strategy`, analysed as `found`, with its largest batch, or the error."""
     try:
-        largest = largest_batch(programs.under(options, strategy.changes), found, progress)
+        largest = largest_batch(programs.under(options, strategy.changes), analysis, progress)
     except AnalyzerError as error:
         return replace(strategy, error=error.message)
     return replace(strategy, largest=largest)
@@ -147,17 +149,17 @@ def _strategy(
     typed = changed(options, changes)
     try:
         other = replace(options, **changes)
-        found = programs.analysis(other, changes, progress, needs)
+        analysis = programs.analysis(other, changes, progress, needs)
     except AnalyzerError as error:
         return Strategy(name, changes, None, cost, error=error.message, typed=typed)
-    extra = flops_a_sample(found, other) / work - 1 if work else 0.0
+    extra = flops_a_sample(analysis, other) / work - 1 if work else 0.0
     strategy = Strategy(
         name,
         changes,
-        found.estimate,
+        analysis.estimate,
         cost,
         max(round(extra, 4), 0.0),
-        base.needed.device_used - found.estimate.needed.device_used,
+        base.needed.device_used - analysis.estimate.needed.device_used,
         typed=typed,
     )
-    return _with_largest(programs, strategy, other, found, progress) if largest else strategy
+    return _with_largest(programs, strategy, other, analysis, progress) if largest else strategy

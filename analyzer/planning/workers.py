@@ -1,4 +1,4 @@
-"""Who works on a grid's jobs: processes of this machine, or a Ray cluster.
+"""Workers for a grid's jobs: processes of this machine, or a Ray cluster.
 
 1. Rows come as they are finished, in any order; a job is given to one process at a time.
 2. A process that dies takes the jobs with it that it and its siblings had in hand (the pool cannot say whose
@@ -33,18 +33,18 @@ Row = TypeVar("Row")
 def on_cores(
     jobs: Sequence[Job],
     task: Callable[[Job], Row],
-    lost: Callable[[Job], Row],
+    failed: Callable[[Job], Row],
     workers: int,
     jobs_a_process: int | None = None,
 ) -> Iterator[Row]:
-    """Yield `task` of every job, by `workers` processes; `lost` of one whose process died twice.
+    """Yield `task` of every job, by `workers` processes; `failed` of one whose process died twice.
 
     jobs_a_process: after so many a process is replaced by a fresh one; None: never.
     """
     waiting = deque(jobs)
     while waiting:
         for job in (yield from _in_a_pool(waiting, task, _pool(workers, jobs_a_process), workers)):
-            yield _alone(job, task, lost)
+            yield _alone(job, task, failed)
 
 
 def _in_a_pool(
@@ -79,13 +79,13 @@ def _in_a_pool(
     return in_hand
 
 
-def _alone(job: Job, task: Callable[[Job], Row], lost: Callable[[Job], Row]) -> Row:
+def _alone(job: Job, task: Callable[[Job], Row], failed: Callable[[Job], Row]) -> Row:
     """Run one job in a process of its own."""
     with _pool(1) as pool:
         try:
             return pool.submit(task, job).result()
         except BrokenProcessPool:
-            return lost(job)
+            return failed(job)
 
 
 @contextmanager
@@ -121,7 +121,7 @@ def _end_with_parent() -> None:
 
 
 def on_ray(
-    jobs: Sequence[Job], task: Callable[[Job], Row], lost: Callable[[Job], Row], address: str
+    jobs: Sequence[Job], task: Callable[[Job], Row], failed: Callable[[Job], Row], address: str
 ) -> Iterator[Row]:
     """Yield the rows, by the Ray cluster at `address`. Raises MissingDependencyError, OptionError."""
     from analyzer.errors import MissingDependencyError, OptionError, install
@@ -151,7 +151,7 @@ def on_ray(
                 try:
                     row = ray.get(reference)
                 except ray.exceptions.RayError:
-                    row = lost(job)
+                    row = failed(job)
                 yield row
     finally:
         if started:

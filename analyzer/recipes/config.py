@@ -1,8 +1,8 @@
-"""Where a model's configuration is: a `config.json`, its folder, or `hf:ORG/NAME` of the Hugging Face hub
+"""Places of a model's configuration: a `config.json`, its folder, or `hf:ORG/NAME` of the Hugging Face hub
 (`hub.py`).
 
-A configuration is data: it is read, never executed. What stands in it besides shapes
-(code of its own, `auto_map`) is refused, because using it would run it.
+A configuration is data: it is read, never executed. Contents other than shapes (code of its own, `auto_map`)
+are refused, because using them would run code.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """A model's config.json by its name on the Hugging Face hub: from transformers' cache on this machine, else
 fetched, that file alone.
 
-1. What is cached is taken as it is, without a question to the hub.
+1. A cached file is used as it is, without a request to the hub.
 2. Else huggingface_hub fetches it into its cache, with the user's own settings (HF_ENDPOINT, HF_TOKEN,
    HF_HUB_OFFLINE, ...).
 3. Both happen in a process of their own: huggingface_hub reads its settings when it is imported, and here it
@@ -59,7 +59,7 @@ def config_file(name: str, revision: str | None = None) -> Path:
 
 
 def _looked_up(name: str, revision: str) -> dict[str, str]:
-    """Return {"path": ...}, or the error and hint of what was not to be had."""
+    """Return {"path": ...}, or {"error": ..., "hint": ...}."""
     from huggingface_hub import (
         constants,
         errors,
@@ -84,28 +84,29 @@ def _looked_up(name: str, revision: str) -> dict[str, str]:
         get_hf_file_metadata(hf_hub_url(name, FILE, revision=revision), timeout=constants.HF_HUB_ETAG_TIMEOUT)
         return {"path": hf_hub_download(name, FILE, revision=revision)}
     except errors.GatedRepoError:
-        said = f"{address} asks for consent to its conditions"
+        problem = f"{address} asks for consent to its conditions"
         hint = f"accept them there and `hf auth login`, or give the model's {FILE}"
     except errors.RevisionNotFoundError:
-        said, hint = f"{address} has no revision {revision!r}", "--revision takes a branch, a tag or a commit"
+        problem = f"{address} has no revision {revision!r}"
+        hint = "--revision takes a branch, a tag or a commit"
     except errors.RepositoryNotFoundError:
-        said = f"there is no model {address}, or it is private"
+        problem = f"there is no model {address}, or it is private"
         hint = "check the name; a private one needs `hf auth login`"
     except errors.RemoteEntryNotFoundError:
-        said, hint = f"{address}{at} has no {FILE}", "name a model of transformers"
+        problem, hint = f"{address}{at} has no {FILE}", "name a model of transformers"
     except errors.HfHubHTTPError as error:
         first = next(iter(str(error).strip().splitlines()), type(error).__name__)
-        said, hint = f"{address}{at} was not fetched: {first}", f"try again, or give the model's {FILE}"
+        problem, hint = f"{address}{at} was not fetched: {first}", f"try again, or give the model's {FILE}"
     except Exception as error:  # of the library that speaks HTTP for this release of huggingface_hub
-        said = (
+        problem = (
             f"hf:{name}{at} is not in the cache on this machine, and {constants.ENDPOINT} cannot be reached"
         )
         hint = f"go online, or give the model's {FILE} ({type(error).__name__}: {error})"
-    return {"error": said, "hint": hint}
+    return {"error": problem, "hint": hint}
 
 
 if __name__ == "__main__":
-    # What libraries print is no answer.
+    # Libraries' output is no answer.
     answers, sys.stdout = os.fdopen(os.dup(1), "w"), sys.stderr
     json.dump(_looked_up(sys.argv[-2], sys.argv[-1]), answers)
     answers.flush()

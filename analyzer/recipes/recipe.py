@@ -1,5 +1,4 @@
-"""What is done with a configuration: the task, the sizes, how it is loaded, adapted, quantized, trained or
-made to generate.
+"""The job of a configuration: the task, the sizes, loading, adapters, quantization, training or generation.
 
 Names are those of the libraries that do it: tasks of transformers' pipelines, optimizers of its
 `TrainingArguments.optim` (`transformers/training_args.py`, `OptimizerNames`), caches of its `generate`, the
@@ -20,9 +19,9 @@ from analyzer.recipes.config import ModelConfig
 from analyzer.recipes.stored import Stored
 from analyzer.recipes.trainers import TRAINERS
 
-# What Trainer takes where nobody says (`training_args.py`, `default_optim`, with torch 2.8 or newer).
+# Trainer's default (`training_args.py`, `default_optim`, with torch 2.8 or newer).
 DEFAULT_OPTIMIZER = "adamw_torch_fused"
-_LENGTH = 512  # tokens of a sequence where nobody says how many
+_LENGTH = 512  # tokens of a sequence by default
 _BITS = {"8bit": 8, "32bit": 32}
 _BNB = ("adamw", "lion", "ademamix", "rmsprop_bnb")
 _TORCH = {
@@ -44,9 +43,14 @@ _SAME = {
 OPTIMIZERS = (
     *_TORCH,
     *_SAME,
-    *(f"{paged}{kind}_{bits}" for kind in _BNB for bits in _BITS for paged in ("", "paged_")
-      if (kind, paged) != ("rmsprop_bnb", "paged_") and (kind, paged, bits) not in (("adamw", "", "32bit"),)),
-)  # fmt: skip
+    *(
+        f"{paged}{kind}_{bits}"
+        for kind in _BNB
+        for bits in _BITS
+        for paged in ("", "paged_")
+        if (kind, paged) != ("rmsprop_bnb", "paged_") and (kind, paged, bits) != ("adamw", "", "32bit")
+    ),
+)
 _ADAPTERS = {"r": int, "alpha": int, "dropout": float}
 
 
@@ -212,21 +216,22 @@ class Recipe(Options):
             )
         if self.task == "grpo" and self.batch < 2:
             raise OptionError(
-                "grpo compares completions of a prompt: --batch is how many", "give --batch 2 or more"
+                "grpo compares completions of a prompt: --batch is their number", "give --batch 2 or more"
             )
         if self.task == "dpo" and self.length < 4:
             raise OptionError("a prompt and an answer share --length", "give --length 4 or more")
 
     @property
     def has_reference(self) -> bool:
-        """Whether a second model is there, which is not trained."""
+        """Whether there is a second model, which is not trained."""
         return self.task == "dpo" and self.lora is None and not self.precompute_reference
 
     def _check_parallel(self, parallel: Parallelism) -> None:
         """Raise OptionError for what a configuration's parallel program cannot do."""
-        settings = {"ddp": {"bucket_cap_mb", "gradient_as_bucket_view", "static_graph",
-        "find_unused_parameters"},
-                 "fsdp2": {"mixed", "reduce_dtype", "reshard_after_forward"}}  # fmt: skip
+        settings = {
+            "ddp": {"bucket_cap_mb", "gradient_as_bucket_view", "static_graph", "find_unused_parameters"},
+            "fsdp2": {"mixed", "reduce_dtype", "reshard_after_forward"},
+        }
         if parallel.kind not in settings:
             raise OptionError(
                 f"a configuration is not spread by {parallel.kind}",

@@ -1,8 +1,8 @@
-"""How many tokens a serving engine has room for: vLLM's arithmetic, from its budget to blocks of its cache.
+"""A serving engine's capacity in tokens: vLLM's arithmetic, from its budget to blocks of its cache.
 
 1. It may take ceil(memory of the device x `gpu_memory_utilization`).
-2. What is left of that is the cache's: less the weights, the most that the profile run had in use beyond
-   them, what the process took outside PyTorch, and what the CUDA graphs were estimated at.
+2. The cache gets this budget less the weights, the profile run's peak beyond them, the process's memory
+   outside PyTorch, and the estimate of the CUDA graphs.
 3. A layer has a page for every block of tokens: kv heads (of this rank) x tokens x (size of a key + of a
    value) x element. With latent attention (`kv_lora_rank`) that is one latent and one rotated key a token,
    for all heads.
@@ -10,10 +10,10 @@
    of as many layers each: as many as the kind with the fewest has, or as the one with the most where that has
    less than half as many again. A block is a page in each layer of a group, so blocks are whole: bytes //
    page // layers of a group.
-5. A request takes of each group as many blocks as it keeps tokens there: all; window - 1 + what is in flight,
-   and a block; a chunk + what is in flight; a state takes one, or two where prefixes are cached. So many
-   requests run at a time as fit in, and the cache's tokens are theirs. (Until 0.20 vLLM logged blocks //
-   groups x tokens of a block instead.)
+5. A request takes of each group as many blocks as it keeps tokens there: all; window - 1 + the tokens in
+   flight, and a block; a chunk + the tokens in flight; a state takes one, or two where prefixes are cached.
+   As many requests run at a time as fit, and the cache's tokens are theirs. (Until 0.20 vLLM logged blocks
+   // groups x tokens of a block instead.)
 6. Where there are states, a block has so many tokens that a page of keys and values has room for one, in
    steps of the block size.
 

@@ -28,9 +28,12 @@ _AUTO = {
     "reward": "AutoModelForSequenceClassification",
 }
 _PEFT_TASK = {
-    "causal-lm": "CAUSAL_LM", "seq2seq": "SEQ_2_SEQ_LM", "classification": "SEQ_CLS",
-    **dict.fromkeys(trainers.TRAINERS, "CAUSAL_LM"), "reward": "SEQ_CLS",
-}  # fmt: skip
+    "causal-lm": "CAUSAL_LM",
+    "seq2seq": "SEQ_2_SEQ_LM",
+    "classification": "SEQ_CLS",
+    **dict.fromkeys(trainers.TRAINERS, "CAUSAL_LM"),
+    "reward": "SEQ_CLS",
+}
 _AMP = {"bf16": "torch.bfloat16", "fp16": "torch.float16"}
 
 

@@ -1,18 +1,17 @@
-"""Weights that are stored quantized: what a configuration's `quantization_config` says, and a checkpoint as
-that method writes it.
+"""Weights stored quantized: a configuration's `quantization_config`, and a checkpoint as that method writes
+it.
 
 1. The methods are those transformers names (`quantizers/auto.py`). The modules that hold such weights, and so
    the names, shapes and types of the checkpoint's tensors, are made by transformers' own quantizer of the
    method, as `from_pretrained` makes them.
-2. What a quantizer's modules do not show before they are loaded is written down: bitsandbytes packs a weight
-   of 4 bits in a column, beside the scales of its blocks (again quantized or not) and one tensor that says
-   how (`functional.py`, `QuantState.as_dict`); a weight of 8 bits has a scale a row (`nn/modules.py`,
-   `Linear8bitLt._save_to_state_dict`).
-3. Experts stored as mxfp4 are packed blocks of 32 with a scale of a byte each. They are turned back while
+2. Formats that a quantizer's modules do not show before they are loaded are written down: bitsandbytes packs
+   a weight of 4 bits in a column, beside the scales of its blocks (again quantized or not) and one tensor
+   that says how (`functional.py`, `QuantState.as_dict`); a weight of 8 bits has a scale a row
+   (`nn/modules.py`, `Linear8bitLt._save_to_state_dict`).
+3. Experts stored as mxfp4 are packed blocks of 32 with a scale of a byte each. They are dequantized while
    they load: the kernels that would take them as they are (`kernels-community/gpt-oss-triton-kernels`) are
    fetched on the machine with the GPU, and are not followed.
-4. Quantizers that need packages which are not followed here are refused in plain words, before anything is
-   built.
+4. Quantizers that need packages which are not modelled are refused before anything is built.
 
 Not modelled: checkpoints whose experts bitsandbytes quantized one by one, which transformers 5 has no modules
 for.
@@ -42,7 +41,7 @@ _DEQUANTIZED = {
     "mxfp4": "Mxfp4Config",
     "compressed-tensors": "CompressedTensorsConfig",
 }
-# What runs weights of these methods, beside transformers.
+# Packages that run weights of these methods, beside transformers.
 _RUN_BY = {"awq": "gptqmodel", "gptq": "gptqmodel and optimum", "auto-round": "auto-round"}
 _BLOCK = 64  # weights to a scale (bitsandbytes/functional.py, quantize_4bit)
 _NESTED_BLOCK = 256  # scales to a scale of theirs

@@ -1,11 +1,11 @@
-"""Recipes of TRL's trainers, as the end of a script: made-up samples that all have the same length, and the
-trainer as it is.
+"""Recipes of TRL's trainers, as the end of a script: generated samples of one length, and the unchanged
+trainer.
 
 1. Samples are of the task's own form: `sft` tokens; `dpo` and `grpo` words, of which a tokenizer made on the
    spot makes a token each; `reward` pairs of tokens. A pair's prompt and its two answers share `--length` by
    halves.
-2. What is trained in which type, checkpointing and the optimizer are what was said, not TRL's own defaults
-   (bfloat16 under autocast, checkpointing on).
+2. Types, checkpointing and the optimizer are those of the options, not TRL's own defaults (bfloat16 under
+   autocast, checkpointing on).
 3. `grpo` makes `--batch` completions of one prompt, each of `--new-tokens` tokens: none ends early. Without
    `beta` TRL has no reference.
 4. `dpo` without adapters has a second model for reference, unless its answers are computed beforehand

@@ -4,9 +4,9 @@
    the file before, and are referred to by their places in the memo. Such an entry is one match of a regular
    expression, its **form**: the keys as they are referred to, numbers or references as values, a list of
    references as its stack. The form is made of the first entry that has it.
-2. What does not match (a text that is new, a frame of the pickle between two opcodes, a request that failed)
-   is left to the machine that carries out one opcode after another (`plain_pickle.py`). Both put the same
-   into the history's columns and into the memo.
+2. Entries that do not match (a new text, a frame of the pickle between two opcodes, a failed request) are
+   left to the machine that executes one opcode after another (`plain_pickle.py`). Both put the same into the
+   history's columns and into the memo.
 3. A stack is looked up by its bytes: the same references are the same frames, since a place of the memo that
    is taken is not given to another value; where a pickle does that, forms are not used.
 
@@ -38,7 +38,7 @@ _REFERENCES = re.compile(rb"(?s)%s" % _REFERENCE)
 _INT, _INDEX = struct.Struct("<i"), struct.Struct("<I")
 _MOST_FORMS = 16
 _MOST_KEPT = 200_000  # stacks, and numbers, that are looked up by their bytes
-# What is read of an entry, and what may stand there.
+# Keys that are read of an entry, and their possible values.
 _READ = {
     "action": _REFERENCE,
     "addr": _INTEGER,
@@ -70,14 +70,15 @@ class Entries:
         # Of each form: its expression, and which of the groups are the values of `_READ` (the last: none).
         self._forms: list[tuple[re.Pattern[bytes], Callable[[tuple[bytes, ...]], tuple[bytes, ...]]]] = []
         self._numbers = _Numbers()
-        self._found: dict[bytes, StackRef] = {}
+        self._known_stacks: dict[bytes, StackRef] = {}
         self._actions: dict[bytes, int] = {}
         self._made = 0
 
     def read(self, at: int, trace: Trace) -> int:
         """Put the entries from a place of the file on into the history, as long as they have a form; return
         the place behind them."""
-        forms, data, memo, numbers, found = self._forms, self._data, self._memo, self._numbers, self._found
+        forms, data, memo = self._forms, self._data, self._memo
+        numbers, known = self._numbers, self._known_stacks
         actions = self._actions
         add, place, most = trace.add_row, 0, len(self._forms)
         while True:
@@ -95,11 +96,11 @@ class Entries:
             if code is None:
                 code = self._action(action)
             bytes_ = numbers[size]
-            if code == OOM or bytes_ < 0:  # what has other keys, or is none
+            if code == OOM or bytes_ < 0:  # one with other keys, or none
                 return at
             memo.append(None)  # the entry's own place
             if frames[:1] == b"]":
-                ref = found.get(frames) or self._stack(frames)
+                ref = known.get(frames) or self._stack(frames)
                 memo.append(ref)
                 number = ref.number
             else:
@@ -154,9 +155,9 @@ class Entries:
     def _stack(self, token: bytes) -> StackRef:
         """Return the stack of a list."""
         frames = [self._memo[_slot(reference)] for reference in _REFERENCES.findall(token, 2)]
-        if len(self._found) >= _MOST_KEPT:
-            self._found.clear()
-        ref = self._found[token] = self._stacks.ref(frames)
+        if len(self._known_stacks) >= _MOST_KEPT:
+            self._known_stacks.clear()
+        ref = self._known_stacks[token] = self._stacks.ref(frames)
         return ref
 
 

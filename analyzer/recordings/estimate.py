@@ -1,8 +1,9 @@
-"""A snapshot explained: an `Estimate` of what was recorded, for every form of report, and what else it tells.
+"""A snapshot explained: an `Estimate` of the recorded memory, for every form of report, and further
+findings.
 
-1. The figures are the record's, by a replay that is compared with it (`replay.py`); where the two part, it is
-   said, and reserved memory is the record's own.
-2. What the process held beside its allocator is in no snapshot: `device_used` is what the allocator held, and
+1. The figures are the record's, by a replay that is compared with it (`replay.py`); where the two differ, a
+   note says so, and reserved memory is the record's own.
+2. The process's memory beside its allocator is in no snapshot: `device_used` is the allocator's memory, and
    a note says so.
 3. The device with most memory held is the one explained, or the one where a request failed.
 """
@@ -119,8 +120,8 @@ class _Describer:
 
     def description(self, malloc: Malloc) -> Description:
         """Return a request's operator and line."""
-        found: Description = self._of(malloc.key)[1]
-        return found
+        description: Description = self._of(malloc.key)[1]
+        return description
 
     def place(self, key: int) -> str:
         """Return the place of a request in words."""

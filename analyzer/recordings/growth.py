@@ -1,9 +1,9 @@
-"""What grows: places whose blocks in use become more from step to step.
+"""Growth: places with more blocks in use from step to step.
 
 1. **Steps** are the program's optimizer steps, where the snapshot has their marks. Else a step is one round
-   of a loop, told by a place that asks again and again: of all stacks that were seen at least four times, at
-   distances no two of which differ by more than half, one that covers most of the history: of several the one
-   that was seen least often.
+   of a loop, recognised by a place that allocates regularly: of all stacks that occur at least four times,
+   at distances no two of which differ by more than half, one that covers most of the history; of several the
+   least frequent.
 2. After each step the bytes in use are summed by place. A place **grows** if it held more at the end of each
    of the last steps than at the one before: three steps or more, and not less than half of all. The first
    steps may differ (an optimizer makes its state).
@@ -28,24 +28,24 @@ _SHOWN = 8
 def growth(
     events: Sequence[AllocationEvent], delta: Sequence[int], history: History, place: Callable[[int], str]
 ) -> tuple[tuple[Growth, ...], str]:
-    """Return the places that grow, largest first, and how steps were told. place: of a request's key."""
+    """Return the places that grow, largest first, and the name of a step. place: of a request's key."""
     ends = [at for at, event in enumerate(events) if isinstance(event, Event)]
-    told = "optimizer step"
+    unit = "optimizer step"
     if len(ends) < _LEAST_STEPS + 1:
-        ends, told = _rounds(events, history), "round of its loop"
+        ends, unit = _rounds(events, history), "round of its loop"
     if len(ends) < _LEAST_STEPS + 1:
         return (), ""
     sums = _sampled(events, delta, set(ends[-_MOST_STEPS:]), place)
-    found = []
+    places = []
     for name, course in sums.items():
         rising = 0
         while rising + 1 < len(course) and course[-rising - 1] > course[-rising - 2]:
             rising += 1
         if rising >= max(_LEAST_STEPS, (len(course) - 1) // 2):
             grown = course[-1] - course[-1 - rising]
-            found.append(Growth(name, grown // rising, rising, course[-1]))
-    found.sort(key=lambda row: -row.step_bytes)
-    return tuple(found[:_SHOWN]), told if found else ""
+            places.append(Growth(name, grown // rising, rising, course[-1]))
+    places.sort(key=lambda row: -row.step_bytes)
+    return tuple(places[:_SHOWN]), unit if places else ""
 
 
 def _sampled(
@@ -73,12 +73,12 @@ def _sampled(
 
 def _rounds(events: Sequence[AllocationEvent], history: History) -> list[int]:
     """Return the events at which the rounds of a loop begin; none if no loop is found."""
-    seen: dict[int, list[int]] = defaultdict(list)
+    positions: dict[int, list[int]] = defaultdict(list)
     for at, event in enumerate(events):
         if isinstance(event, Malloc) and history.stacks[event.key]:
-            seen[history.stacks[event.key]].append(at)
+            positions[history.stacks[event.key]].append(at)
     regular = []
-    for places in seen.values():
+    for places in positions.values():
         gaps = [second - first for first, second in pairwise(places)][1:]
         if len(places) > _LEAST_STEPS and max(gaps) <= 1.5 * min(gaps) and min(gaps) > 1:
             regular.append(places)

@@ -61,18 +61,17 @@ class Entry(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """What the program did. seeds: segments that were there before the trace, with their blocks; seeded: the
-    key of each block in use then, by its address. private: lanes of graphs' and users' pools.
-    taken: (address, bytes) of segments in the order they were taken. peak_held: the most bytes they were, by
-    the record alone. unsure_bytes: of blocks there
-    before, whose sizes nothing says. gaps: requests at an address still in use: the recording had paused.
-    stacks: of each key."""
+    """The program's requests. seeds: segments that were there before the trace, with their blocks; seeded:
+    the key of each block in use then, by its address. private: lanes of graphs' and users' pools. segments:
+    (address, bytes) in the order of allocation. peak_held: their largest sum, by the record alone.
+    unsure_bytes: of blocks there before, whose sizes are not recorded. gaps: requests at an address still in
+    use: the recording had paused. stacks: of each key."""
 
     entries: tuple[Entry, ...]
     seeds: tuple[SegmentState, ...]
     seeded: dict[int, int]
     private: frozenset[int]
-    taken: tuple[tuple[int, int], ...]
+    segments: tuple[tuple[int, int], ...]
     peak_held: int
     unsure_bytes: int = 0
     gaps: int = 0
@@ -154,13 +153,22 @@ class _Reader:
         entries = tuple(self._entries(dict(seeded), held))
         private = frozenset(lane for (_, pool), lane in self._lanes.items() if pool != DEFAULT_POOL)
         trace = self._trace
-        taken = tuple(
+        segments = tuple(
             (trace.address[at], trace.size[at]) for at, action in enumerate(trace.action) if action in _TAKES
         )
         return History(
-            entries, seeds, seeded, private, taken, self._peak, self._unsure, self._gaps,
-            tuple(self._stacks), tuple(self._categories), tuple(self._sizes),
-        )  # fmt: skip
+            entries,
+            seeds,
+            seeded,
+            private,
+            segments,
+            self._peak,
+            self._unsure,
+            self._gaps,
+            tuple(self._stacks),
+            tuple(self._categories),
+            tuple(self._sizes),
+        )
 
     def _peak_held(self, seeds: tuple[SegmentState, ...]) -> int:
         trace = self._trace
@@ -180,50 +188,50 @@ class _Reader:
         """Return the blocks in use before the trace by address: size of the block (0: not known), bytes asked
         for, stack, category."""
         trace = self._trace
-        found: dict[int, tuple[int, int, int, str]] = {}
-        taken: set[int] = set()
+        blocks: dict[int, tuple[int, int, int, str]] = {}
+        allocated: set[int] = set()
         freed: set[int] = set()
         for at, action in enumerate(trace.action):
             address = trace.address[at]
             if action == ALLOC:
-                taken.add(address)
+                allocated.add(address)
                 freed.discard(address)
             elif action in (FREE_REQUESTED, FREE_COMPLETED):
-                if address not in taken and address not in freed and address not in found:
+                if address not in allocated and address not in freed and address not in blocks:
                     category = trace.categories[trace.category[at]]
-                    found[address] = 0, trace.size[at], trace.stack[at], category
+                    blocks[address] = 0, trace.size[at], trace.stack[at], category
                 if action == FREE_COMPLETED:
                     freed.add(address)
-                    taken.discard(address)
+                    allocated.discard(address)
         for segment in self._record.segments:
             for block, stack in zip(segment.state.blocks, segment.stacks, strict=True):
                 in_use = block.allocated or block.pending
                 if (
                     in_use
-                    and block.address not in taken
+                    and block.address not in allocated
                     and block.address not in freed
-                    and block.address not in found
+                    and block.address not in blocks
                 ):
-                    found[block.address] = block.size, block.requested, stack, ""
-        return found
+                    blocks[block.address] = block.size, block.requested, stack, ""
+        return blocks
 
     def _seeds(self, before: dict[int, tuple[int, int, int, str]]) -> tuple[SegmentState, ...]:
         """Return the segments there before the trace, with blocks that tile them."""
         trace = self._trace
         states: dict[int, SegmentState] = {}
-        taken = _Segments()  # since the trace began; of expandable ranges any part counts, also once unmapped
+        new = _Segments()  # since the trace began; of expandable ranges any part counts, also once unmapped
         for at, action in enumerate(trace.action):
             address, size = trace.address[at], trace.size[at]
             if action in _TAKES:
-                taken.add(address, size, 0)
-            elif action in _GIVES and taken.lane(address) is None and address not in states:
+                new.add(address, size, 0)
+            elif action in _GIVES and new.lane(address) is None and address not in states:
                 lane = self._lane(trace.stream[at])
                 states[address] = SegmentState(address, size, size == 2 * MIB, action == UNMAP, (), lane)
             elif action == SEGMENT_FREE:
-                taken.remove(address)
+                new.remove(address)
         for segment in self._record.segments:
             state = segment.state
-            if taken.lane(state.address) is None and state.address not in states:
+            if new.lane(state.address) is None and state.address not in states:
                 states[state.address] = replace(
                     state, stream=self._lane(state.stream, segment.pool), blocks=()
                 )
@@ -276,7 +284,7 @@ class _Reader:
                 yield Entry("step", at)
                 passed += 1
             if action == ALLOC:
-                yield from self._taken(at, live, kept)
+                yield from self._requested(at, live, kept)
             elif action in (FREE_REQUESTED, FREE_COMPLETED):
                 yield from self._given(at, live, kept)
             elif action in _TAKES:
@@ -297,7 +305,7 @@ class _Reader:
         if len(trace):
             yield from (Entry("step", len(trace)) for _ in steps[passed:-1])
 
-    def _taken(self, at: int, live: dict[int, int], kept: dict[int, int]) -> Iterator[Entry]:
+    def _requested(self, at: int, live: dict[int, int], kept: dict[int, int]) -> Iterator[Entry]:
         trace, address = self._trace, self._trace.address[at]
         if address in live or address in kept:
             self._gaps += 1

@@ -6,9 +6,9 @@
    ...)"), with a fraction's limit ("... allowed"), private pools and other processes; ROCm's and XPU's are
    the same.
 3. PyTorch names processes by the numbers NVML has. In a container these are not its own, so that "this
-   process has" is missing: the process that holds least of those that hold what PyTorch says it holds itself
-   is taken for it, and that is said.
-4. What finds no memory outside PyTorch's allocator (a context, a library's handle, NCCL) says no sizes.
+   process has" is missing: of the processes that hold at least PyTorch's own figure, the one that holds
+   least is assumed, and the advice says so.
+4. Errors outside PyTorch's allocator (a context, a library's handle, NCCL) have no sizes.
 5. Of several errors in a log the last counts; a size that is not printed is not guessed.
 
 Source: `c10/cuda/CUDACachingAllocator.cpp` (1.0 to 2.13, `format_size`), `CUDAMallocAsyncAllocator.cpp`;
@@ -64,8 +64,8 @@ _PAGE_BYTES = 2 * 2**20
 def understood(text: str) -> Message | None:
     """Return the last error for want of memory in a text; None if there is none that is known."""
     readers = (_pytorch, _malloc_async, _outside, _onnxruntime, _vllm)
-    found = [(at, message) for reader in readers for at, message in reader(text)]
-    return max(found, key=lambda entry: entry[0])[1] if found else None
+    errors = [(at, message) for reader in readers for at, message in reader(text)]
+    return max(errors, key=lambda entry: entry[0])[1] if errors else None
 
 
 def size(nbytes: int) -> str:
@@ -84,14 +84,14 @@ def _figure(name: str, number: str, unit: str) -> Figure:
 
 
 def _pytorch(text: str) -> Iterator[tuple[int, Message]]:
-    for asked in _ASKED.finditer(text):
-        rest = text[asked.end() : asked.end() + _LONGEST]
+    for match in _ASKED.finditer(text):
+        rest = text[match.end() : match.end() + _LONGEST]
         if (following := _ASKED.search(rest)) is not None:
             rest = rest[: following.start()]
-        figures = {"asked": _figure("asked", asked[2], asked[3])}
+        figures = {"asked": _figure("asked", match[2], match[3])}
         for name, pattern in _PYTORCH:
-            if match := re.search(pattern, rest):
-                number, unit = (part for part in match.groups() if part is not None)
+            if figure := re.search(pattern, rest):
+                number, unit = (part for part in figure.groups() if part is not None)
                 figures[name] = _figure(name, number, unit)
         for process, number, unit in _OTHERS.findall(rest):
             figures[f"in process {process}"] = _figure(f"in process {process}", number, unit)
@@ -102,22 +102,22 @@ def _pytorch(text: str) -> Iterator[tuple[int, Message]]:
                 max(held.nbytes - used.nbytes, 0),
                 held.precision_bytes + used.precision_bytes,
             )
-        quoted = text[asked.start() : asked.end()] + rest.partition("\n")[0]
-        yield asked.start(), _of_pytorch(figures, quoted, asked[1])
+        quoted = text[match.start() : match.end()] + rest.partition("\n")[0]
+        yield match.start(), _of_pytorch(figures, quoted, match[1])
 
 
 def _of_pytorch(figures: dict[str, Figure], quoted: str, backend: str) -> Message:
     def of(name: str) -> int:
         return figures[name].nbytes if name in figures else 0
 
-    asked, unused, used = of("asked"), of("reserved but not in use"), of("allocated by PyTorch")
+    requested, unused, used = of("asked"), of("reserved but not in use"), of("allocated by PyTorch")
     own, advice = _own_process(figures, used + unused), []
     others = sum(
         figure.nbytes for name, figure in figures.items() if name.startswith("in process ") and name != own
     )
     advice += _limited(figures)
     if unused and 10 * unused > used + unused:
-        enough = "more than was asked for, but in pieces" if unused >= asked else "in pieces"
+        enough = "more than the request, but in pieces" if unused >= requested else "in pieces"
         advice.append(f"{size(unused)} are held by PyTorch and not in use, {enough}: try {_SETTING}")
     if own:
         advice.append(
@@ -136,8 +136,8 @@ def _of_pytorch(figures: dict[str, Figure], quoted: str, backend: str) -> Messag
         advice.append(
             f"{size(used)} in use are more than the GPU has: the driver lent the host's memory (Windows, WSL)"
         )
-    missing = asked - of("free") - unused
-    if "total" in figures and asked > of("total"):
+    missing = requested - of("free") - unused
+    if "total" in figures and requested > of("total"):
         advice.append("this one request is more than the whole GPU: no setting of the allocator helps")
     elif missing > 0 and "free" in figures:
         advice.append(
@@ -146,7 +146,7 @@ def _of_pytorch(figures: dict[str, Figure], quoted: str, backend: str) -> Messag
             " precision, checkpointing; analyze fit and analyze advise say which suffices"
         )
     room = f", {size(of('free'))} free of {size(of('total'))}" if "total" in figures else ""
-    verdict = f"out of memory: {size(asked)} asked for with {size(used)} in use{room}"
+    verdict = f"out of memory: {size(requested)} requested with {size(used)} in use{room}"
     return Message(
         f"PyTorch ({backend})", verdict, tuple(figures.values()), tuple(advice), quoted, (_SNAPSHOT,)
     )
@@ -167,16 +167,16 @@ def _own_process(figures: dict[str, Figure], held: int) -> str:
 
 def _limited(figures: dict[str, Figure]) -> list[str]:
     """Return why a request failed although the device had enough."""
-    asked, free = figures["asked"], figures.get("free")
+    requested, free = figures["asked"], figures.get("free")
     if free is None:
         return []
-    if "allowed" in figures or free.nbytes > 1.5 * asked.nbytes:
+    if "allowed" in figures or free.nbytes > 1.5 * requested.nbytes:
         limit = f" ({size(figures['allowed'].nbytes)})" if "allowed" in figures else ""
         return [
             f"the device had {size(free.nbytes)} free: the process's own limit{limit} was in the way"
             " (torch.cuda.set_per_process_memory_fraction, per_process_memory_fraction): raise it"
         ]
-    if free.nbytes - free.precision_bytes > asked.nbytes + asked.precision_bytes + _PAGE_BYTES:
+    if free.nbytes - free.precision_bytes > requested.nbytes + requested.precision_bytes + _PAGE_BYTES:
         return [
             f"the device had {size(free.nbytes)} free, which is enough: a limit of the process"
             " (torch.cuda.set_per_process_memory_fraction), memory that another process gave back since, or,"
@@ -198,12 +198,11 @@ def _malloc_async(text: str) -> Iterator[tuple[int, Message]]:
     names = ("allocated by PyTorch", "asked", "total", "free", "allowed")
     for match in _ASYNC.finditer(text):
         parts = match.groups()
-        found = [
-            _figure(name, parts[2 * at], parts[2 * at + 1])
+        figures = {
+            name: _figure(name, parts[2 * at], parts[2 * at + 1])
             for at, name in enumerate(names)
             if parts[2 * at] is not None
-        ]
-        figures = {figure.name: figure for figure in found}
+        }
         if "allowed" in figures and figures["allowed"].nbytes >= figures["total"].nbytes:
             del figures["allowed"]  # no fraction was set
         yield match.start(), _of_pytorch(figures, match[0][:_LONGEST], "CUDA, cudaMallocAsync")
@@ -259,12 +258,14 @@ def _onnxruntime(text: str) -> Iterator[tuple[int, Message]]:
             "arena_extend_strategy=kSameAsRequested holds less where chunks of growing size do not fit",
         ]
         if match.re is _ORT_LIMIT:
-            left, asked = int(match[1]), int(match[2])
-            figures: tuple[Figure, ...] = (Figure("asked", asked), Figure("left of gpu_mem_limit", left))
+            left, requested = int(match[1]), int(match[2])
+            figures: tuple[Figure, ...] = (Figure("asked", requested), Figure("left of gpu_mem_limit", left))
             advice.insert(
-                0, f"gpu_mem_limit leaves {size(left)}: raise it by {size(asked - left)}, or take it away"
+                0, f"gpu_mem_limit leaves {size(left)}: raise it by {size(requested - left)}, or take it away"
             )
-            verdict = f"out of memory: {size(asked)} asked for{where}, {size(left)} left of the arena's limit"
+            verdict = (
+                f"out of memory: {size(requested)} requested{where}, {size(left)} left of the arena's limit"
+            )
         elif match.re is _ORT_BUFFER:
             figures = (Figure("asked", int(match[1])),)
             if int(match[1]) >= _NO_SIZE_BYTES:
@@ -272,7 +273,7 @@ def _onnxruntime(text: str) -> Iterator[tuple[int, Message]]:
                     "no device has so much: a shape is wrong (an input that is damaged, or changed while the"
                     " session ran), not the memory",
                 ]
-            verdict = f"out of memory: {size(int(match[1]))} asked for{where}"
+            verdict = f"out of memory: {size(int(match[1]))} requested{where}"
         else:
             who = "cuBLAS" if "CUBLAS" in match[0] else "cuDNN" if "CUDNN" in match[0] else "the CUDA driver"
             figures, verdict = (), f"out of memory: {who} had no memory{where}"
@@ -332,9 +333,11 @@ def _no_blocks(_: re.Match[str]) -> tuple[str, list[Figure], list[str]]:
         "no room for the cache: weights, activations and CUDA graphs take all that gpu_memory_utilization"
         " allows",
         [],
-        ["raise --gpu-memory-utilization, or take less: quantized weights, --tensor-parallel-size, fewer"
-         " --max-num-batched-tokens, --enforce-eager"],
-    )  # fmt: skip
+        [
+            "raise --gpu-memory-utilization, or take less: quantized weights, --tensor-parallel-size, fewer"
+            " --max-num-batched-tokens, --enforce-eager"
+        ],
+    )
 
 
 def _too_few_tokens(match: re.Match[str]) -> tuple[str, list[Figure], list[str]]:
@@ -342,9 +345,11 @@ def _too_few_tokens(match: re.Match[str]) -> tuple[str, list[Figure], list[str]]
     return (
         f"one request of {length:,} tokens does not fit the cache, which has room for {tokens:,}",
         [],
-        [f"--max-model-len {tokens} at most, or {length / max(tokens, 1):.2f} times the cache memory: raise"
-         " --gpu-memory-utilization, --kv-cache-dtype fp8 halves a token"],
-    )  # fmt: skip
+        [
+            f"--max-model-len {tokens} at most, or {length / max(tokens, 1):.2f} times the cache memory:"
+            " raise --gpu-memory-utilization, --kv-cache-dtype fp8 halves a token"
+        ],
+    )
 
 
 def _too_little_cache(match: re.Match[str]) -> tuple[str, list[Figure], list[str]]:

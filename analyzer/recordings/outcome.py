@@ -1,14 +1,14 @@
-"""What a recorded history takes under other settings of the allocator.
+"""A recorded history under other settings of the allocator: its peaks.
 
-1. The same requests come in the same order; segments lie where they lay as long as the same are asked for,
-   then where the driver's rules put them (`allocators/driver.py`), `empty_cache` is called where it was, and
-   the allocator gives its cache back by itself where a limit makes it.
+1. The same requests come in the same order; segments lie at the recorded addresses as long as the same are
+   allocated, then where the driver's rules put them (`allocators/driver.py`), `empty_cache` is called where
+   it was, and the allocator gives its cache back by itself where a limit makes it.
 2. Long rows of plain requests go through the compiled allocator (`allocators/pytorch/onward.py`), where it is
    there and knows the settings; a row in which one finds no room goes through the simulator instead.
 3. Settings without effect are left out first: `roundup_power2_divisions` once sizes are rounded by it, and
    `max_split_size_mb` where every segment is smaller.
 
-Not modelled: that a program may go on otherwise where it finds room.
+Not modelled: a program that continues differently where it finds room.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ _LEAST_PLAIN = 500  # shorter rows are not worth handing over
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What a history takes under settings. stopped: the request that found no room (-1: all were served).
-    saved: whether the first request that failed in the record is served, None if none did."""
+    """A history's peaks under settings. stopped: the request that failed (-1: all were served). saved:
+    whether the first request that failed in the record is served, None if none did."""
 
     peak_allocated: int
     peak_reserved: int
@@ -111,7 +111,7 @@ class _Serving:
         settings = replace(settings, roundup_power2_divisions=None)
         if settings.max_split_bytes is not None and self._largest(settings) < settings.max_split_bytes:
             settings = replace(settings, max_split_size_mb=None)
-        self._space = RecordedSpace(history.taken)
+        self._space = RecordedSpace(history.segments)
         self._allocator = create(settings, self._space, history.private)
         self._handles: dict[int, int] = {}
         self._stopped = -1
@@ -119,8 +119,8 @@ class _Serving:
 
     def _largest(self, settings: PyTorchSettings) -> int:
         """Return the bytes of the largest segment there can be."""
-        asked = segment_bytes(int(self._sizes.max(initial=0)), settings)
-        return max(asked, settings.large_segment_bytes, *(state.size for state in self._history.seeds), 0)
+        largest = segment_bytes(int(self._sizes.max(initial=0)), settings)
+        return max(largest, settings.large_segment_bytes, *(state.size for state in self._history.seeds), 0)
 
     def outcome(self) -> Outcome:
         allocator, entries, at = self._allocator, self._history.entries, 0
@@ -135,10 +135,10 @@ class _Serving:
                 at = row.stop
             self._each(entries[at:])
         except OutOfMemoryError:
+            stopped, saved = self._stopped, self._saved or False
             return Outcome(
-                allocator.peak_allocated, allocator.peak_reserved, self._stopped, self._saved or False,
-                allocator.retries,
-            )  # fmt: skip
+                allocator.peak_allocated, allocator.peak_reserved, stopped, saved, allocator.retries
+            )
         return Outcome(allocator.peak_allocated, allocator.peak_reserved, -1, self._saved, allocator.retries)
 
     def _together(self, row: _Row) -> bool:

@@ -32,9 +32,16 @@ _SLOT = -1  # the key under which an unfinished dictionary knows its place in th
 _REFUSED = {
     **{ord(code): name for code, name in (("c", "GLOBAL"), ("R", "REDUCE"), ("b", "BUILD"), ("i", "INST"))},
     **{ord(code): name for code, name in (("o", "OBJ"), ("P", "PERSID"), ("Q", "BINPERSID"))},
-    0x81: "NEWOBJ", 0x82: "EXT1", 0x83: "EXT2", 0x84: "EXT4", 0x92: "NEWOBJ_EX", 0x93: "STACK_GLOBAL",
-    0x96: "BYTEARRAY8", 0x97: "NEXT_BUFFER", 0x98: "READONLY_BUFFER",
-}  # fmt: skip
+    0x81: "NEWOBJ",
+    0x82: "EXT1",
+    0x83: "EXT2",
+    0x84: "EXT4",
+    0x92: "NEWOBJ_EX",
+    0x93: "STACK_GLOBAL",
+    0x96: "BYTEARRAY8",
+    0x97: "NEXT_BUFFER",
+    0x98: "READONLY_BUFFER",
+}
 HINT = "give a snapshot as torch.cuda.memory._dump_snapshot(FILE) writes it"
 _INTERNED_LENGTH = 256
 _LET_GO_BYTES = 2**24  # a multiple of every page
@@ -42,9 +49,15 @@ _EMPTY = {ord("}"): dict, ord("]"): list, ord(")"): tuple}
 _CONSTANTS = {ord("N"): None, 0x88: True, 0x89: False}
 _NUMBERS = {ord("M"): "<H", ord("G"): ">d"}
 _LENGTHS = {
-    0x8C: "<B", ord("X"): "<I", 0x8D: "<Q", ord("U"): "<B", ord("T"): "<I", ord("C"): "<B", ord("B"): "<I",
+    0x8C: "<B",
+    ord("X"): "<I",
+    0x8D: "<Q",
+    ord("U"): "<B",
+    ord("T"): "<I",
+    ord("C"): "<B",
+    ord("B"): "<I",
     0x8E: "<Q",
-}  # fmt: skip
+}
 _TEXTS = (0x8C, ord("X"), 0x8D)
 
 
@@ -92,11 +105,19 @@ class _Machine:
         self._overwritten = False  # a place of the memo was given to another value
         self._others: dict[int, Callable[[int], None]] = {}
         for codes, method in (
-            (_NUMBERS, self._number), (_LENGTHS, self._text), (_EMPTY, self._empty), (b"hjg", self._get),
-            (_CONSTANTS, self._constant), (b"qrp", self._put), (b"td\x85\x86\x87l", self._collect),
-            (b"aesu", self._extend), (b"\x80\x94\x95", self._head), (b"\x8a\x8b", self._long),
-            (b"ILFV", self._line), (b"012", self._shuffle),
-        ):  # fmt: skip
+            (_NUMBERS, self._number),
+            (_LENGTHS, self._text),
+            (_EMPTY, self._empty),
+            (b"hjg", self._get),
+            (_CONSTANTS, self._constant),
+            (b"qrp", self._put),
+            (b"td\x85\x86\x87l", self._collect),
+            (b"aesu", self._extend),
+            (b"\x80\x94\x95", self._head),
+            (b"\x8a\x8b", self._long),
+            (b"ILFV", self._line),
+            (b"012", self._shuffle),
+        ):
             self._others |= dict.fromkeys(codes, method)
 
     def run(self) -> Any:

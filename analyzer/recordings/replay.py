@@ -51,30 +51,30 @@ class _Expandable(_Pools, ExpandableAllocator):
 
 
 class RecordedSpace(AddressSpace):
-    """Segments where they lay, as long as the same are asked for and given back; then where the driver's
-    rules put them. taken: (address, bytes) of the recorded ones, in their order."""
+    """Segments at the recorded addresses, as long as the same are allocated and freed; then where the
+    driver's rules put them. recorded: their (address, bytes), in order."""
 
-    def __init__(self, taken: tuple[tuple[int, int], ...]) -> None:
+    def __init__(self, recorded: tuple[tuple[int, int], ...]) -> None:
         super().__init__()
-        self._taken, self._next = taken, 0
+        self._recorded, self._next = recorded, 0
         self._lying: dict[int, tuple[int, int]] = {}  # by address: bytes, and where the rules put it
 
     def copy(self) -> RecordedSpace:
         """Return a copy, to continue in another way."""
         other = RecordedSpace.__new__(RecordedSpace)
         other.__dict__ |= super().copy().__dict__
-        other._taken, other._next, other._lying = self._taken, self._next, self._lying.copy()
+        other._recorded, other._next, other._lying = self._recorded, self._next, self._lying.copy()
         return other
 
     def take(self, size: int) -> int:
         """Return the address of a new segment."""
         own = super().take(size)
-        address, recorded = self._taken[self._next] if self._next < len(self._taken) else (0, 0)
+        address, recorded = self._recorded[self._next] if self._next < len(self._recorded) else (0, 0)
         self._next += 1
         if recorded != size or any(
             address < start + held and start < address + size for start, (held, _) in self._lying.items()
         ):
-            self._next = len(self._taken)
+            self._next = len(self._recorded)
             address = own
         self._lying[address] = size, own
         return address
@@ -156,7 +156,7 @@ class _Run:
         self, history: History, settings: PyTorchSettings, describe: Callable[[int], Malloc]
     ) -> None:
         self.history, self._describe = history, describe
-        space = RecordedSpace(history.taken)
+        space = RecordedSpace(history.segments)
         self.allocator = create(settings, space, history.private)
         self._handles: dict[int, int] = {}
         self.events: list[AllocationEvent] = []
@@ -247,13 +247,9 @@ class _Run:
             for block in state.blocks
             if not block.allocated and not block.pending
         ]
-        allocator = self.allocator
-        self.failed.append(
-            Failed(
-                entry, len(self.events), allocator.allocated, allocator.reserved, entry.address,
-                tuple(sorted(holes, reverse=True)),
-            )
-        )  # fmt: skip
+        used, held = self.allocator.allocated, self.allocator.reserved
+        ordered = tuple(sorted(holes, reverse=True))
+        self.failed.append(Failed(entry, len(self.events), used, held, entry.address, ordered))
 
     def _part(self, entry: Entry, what: str) -> None:
         self.parted += 1
@@ -286,10 +282,9 @@ class _Run:
         ):
             return None
         failed = self.failed[-1]
-        return Failure(
-            failed.position, self._describe(failed.entry.key), failed.allocated, failed.reserved,
-            failed.reserved + failed.free_bytes, tuple(size for size, _, _ in failed.holes),
-        )  # fmt: skip
+        malloc, limit = self._describe(failed.entry.key), failed.reserved + failed.free_bytes
+        free = tuple(size for size, _, _ in failed.holes)
+        return Failure(failed.position, malloc, failed.allocated, failed.reserved, limit, free)
 
 
 def shape(state: SegmentState, offset: int) -> tuple[object, ...]:

@@ -63,7 +63,7 @@ class DeviceRecord:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """What a file holds. conf: the settings as PYTORCH_ALLOC_CONF spells them. step_ends: ends of optimizer
+    """A file's contents. conf: the settings as PYTORCH_ALLOC_CONF spells them. step_ends: ends of optimizer
     steps."""
 
     settings: PyTorchSettings
@@ -166,13 +166,13 @@ def _settings(values: Any, devices: tuple[DeviceRecord, ...]) -> tuple[PyTorchSe
         note = "the snapshot does not say the allocator's settings (before torch 2.1): the default ones"
         return settings_from_conf(conf), conf, (note,)
     conf = values.get("PYTORCH_CUDA_ALLOC_CONF") or values.get("PYTORCH_ALLOC_CONF") or ""
-    said = ",".join(_spelt(values))
+    listed = ",".join(_spelt(values))
     try:
         settings = settings_from_conf(conf if isinstance(conf, str) else "")
         if not conf:
-            settings, conf = settings_from_conf(said), said
+            settings, conf = settings_from_conf(listed), listed
     except OptionError:
-        settings, conf = settings_from_conf(said), said
+        settings, conf = settings_from_conf(listed), listed
     return settings, str(conf), ()
 
 
@@ -201,10 +201,10 @@ def _is_expandable(device: DeviceRecord) -> bool:
 
 def _step_ends(values: Any) -> tuple[Annotation, ...]:
     """Return the ends of optimizer steps among what the program marked."""
-    found = []
+    ends = []
     for value in values if isinstance(values, list) else ():
         name, time = (value.get("name"), value.get("time_us")) if isinstance(value, dict) else (None, None)
-        ends = isinstance(name, str) and name.startswith("Optimizer.step") and value.get("stage") == "END"
-        if ends and type(time) is int:
-            found.append(Annotation(str(name), time))
-    return tuple(sorted(found, key=lambda mark: mark.time))
+        is_end = isinstance(name, str) and name.startswith("Optimizer.step") and value.get("stage") == "END"
+        if is_end and type(time) is int:
+            ends.append(Annotation(str(name), time))
+    return tuple(sorted(ends, key=lambda mark: mark.time))

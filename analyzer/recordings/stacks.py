@@ -48,8 +48,8 @@ def place(frames: Sequence[Frame]) -> str:
 def operator(frames: Sequence[Frame]) -> str:
     """Return the operator or the innermost Python function behind a request; "" for none."""
     for frame in frames:
-        _, found, rest = frame.name.partition("at::_ops::")
-        if found:
+        _, separator, rest = frame.name.partition("at::_ops::")
+        if separator:
             return f"aten::{rest.partition('::')[0]}"
     return next((frame.name for frame in frames if frame.filename.endswith(".py")), "")
 

@@ -11,11 +11,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-# What an allocator does (`TraceEntry`, torch/cuda/memory.py); an entry of another name is kept as the last.
-ACTIONS = (
-    "alloc", "free_requested", "free_completed", "segment_alloc", "segment_free", "segment_map",
-    "segment_unmap", "oom", "other",
-)  # fmt: skip
+# An allocator's actions (`TraceEntry`, torch/cuda/memory.py); an entry of another name is kept as the last.
+_BLOCKS = ("alloc", "free_requested", "free_completed")
+_SEGMENTS = ("segment_alloc", "segment_free", "segment_map", "segment_unmap")
+ACTIONS = (*_BLOCKS, *_SEGMENTS, "oom", "other")
 ALLOC, FREE_REQUESTED, FREE_COMPLETED, SEGMENT_ALLOC, SEGMENT_FREE, MAP, UNMAP, OOM, OTHER = range(9)
 _CODES = {name: code for code, name in enumerate(ACTIONS)}
 _FRAMES_KEPT = 128
@@ -54,12 +53,12 @@ class Stacks:
             return frames
         if not isinstance(frames, list) or not frames:
             return self._empty
-        found = [frame if type(frame) is Frame else self.frame(frame) for frame in frames[:_FRAMES_KEPT]]
-        key = tuple(map(id, found))
+        known = [frame if type(frame) is Frame else self.frame(frame) for frame in frames[:_FRAMES_KEPT]]
+        key = tuple(map(id, known))
         ref = self._refs.get(key)
         if ref is None:
             ref = self._refs[key] = StackRef(len(self.stacks))
-            self.stacks.append(tuple(found))
+            self.stacks.append(tuple(known))
         return ref
 
     def frame(self, values: Any) -> Frame:

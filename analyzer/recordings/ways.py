@@ -61,19 +61,19 @@ def within(settings: PyTorchSettings, limit: Limit | None) -> PyTorchSettings:
 def ways(history: History, settings: PyTorchSettings, conf: str, limit: Limit | None) -> tuple[Way, ...]:
     """Return what the history takes as it was, and under each setting that was not in force."""
     outcomes = Outcomes(history)
-    found = [_way(outcomes, settings, conf or "the default settings", limit, True)]
+    rows = [_way(outcomes, settings, conf or "the default settings", limit, True)]
     if settings.expandable_segments or conf:
         default = PyTorchSettings(ties=settings.ties)
         if within(settings, None) != default:
-            found.append(_way(outcomes, default, "the default settings", limit))
+            rows.append(_way(outcomes, default, "the default settings", limit))
     for spelt, field in zip(TRIED, _FIELDS, strict=True):
         tried = replace(settings, **{field: getattr(settings_from_conf(spelt), field)})
         if getattr(settings, field) != getattr(PyTorchSettings(), field):
             continue
         if field == "garbage_collection_threshold" and limit is None:
             continue
-        found.append(_way(outcomes, tried, spelt, limit))
-    return tuple(found)
+        rows.append(_way(outcomes, tried, spelt, limit))
+    return tuple(rows)
 
 
 def _way(

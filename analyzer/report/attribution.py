@@ -1,12 +1,12 @@
-"""Who holds the bytes at the peak: by module, line, operator, category, tensor or holder, to any depth.
+"""The bytes at the peak grouped by module, line, operator, category, tensor or holder, to any depth.
 
 1. Every table is the same allocations (`Estimate.tensors`) grouped another way: each sums to
    `peak_allocated`, to the byte.
 2. A module's path is its names from the outside in. For ONNX it is the scope the exporter recorded, then the
    node's name. A line's path is its file, then its number; a holder's who keeps a tensor alive, then for
    what. The others have one level.
-3. What has no such name (a parameter has no line) is a row of its own, never left out: its name is empty
-   here.
+3. Allocations without such a name (a parameter has no line) are a row of their own, never left out: its name
+   is empty here.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ KINDS = ("module", "line", "operator", "category", "tensor", "holder")
 # Which part of the peak must be held in vain to be worth a line.
 _WORTH_PERCENT = 2
 _LONGEST_NAME = 100
-# What a row is called whose name is empty.
+# Labels of the row whose name is empty.
 NAMELESS = {
     "module": "(outside any module)",
     "line": "(no line)",

@@ -1,7 +1,8 @@
-"""A saved estimate held against `schema.json` before anything is made of it: it may come from anywhere.
+"""A saved estimate is validated against `schema.json` before use: it may come from anywhere.
 
-The keywords of JSON Schema that the schema uses are known here; besides, numbers are finite and texts can be
-written. What the schema cannot say (arrays that belong together, places in another array) is `consistent`.
+Only the keywords of JSON Schema that the schema uses are supported; also, numbers must be finite and texts
+writable. Rules that the schema cannot express (arrays that belong together, places in another array) are in
+`consistent`.
 """
 
 from __future__ import annotations
@@ -63,8 +64,8 @@ def _problem(schema: Mapping[str, Any], value: Any, where: str) -> str:
         for name, part in value.items():
             if not _is_text(name) or (allowed is not None and name not in allowed):
                 return f"{where!r} has the name {name!r}"
-            if found := _problem(named.get(name, others), part, f"{where}.{name}" if where else name):
-                return found
+            if problem := _problem(named.get(name, others), part, f"{where}.{name}" if where else name):
+                return problem
     return ""
 
 

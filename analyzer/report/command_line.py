@@ -9,7 +9,7 @@ from typing import Any
 
 from analyzer.options import Options
 
-# What stands before the point of a name that `Options.shown` gives -> the option it is of.
+# Prefix of a name that `Options.shown` gives (before the point) -> its option.
 _GROUPS = {"runtime": "--runtime-option", "assume": "--assume", "value": "--value", "input": "--input"}
 
 

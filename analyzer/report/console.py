@@ -1,4 +1,4 @@
-"""What rich draws, as plain text of a width: one console for every report in the terminal."""
+"""rich's output as plain text of a width: one console for every report in the terminal."""
 
 from __future__ import annotations
 

@@ -16,10 +16,8 @@ from analyzer.report.formats import PLAIN, View
 from analyzer.report.words import clean
 from analyzer.results.estimate import Estimate
 
-HEADER = (
-    "index", "kind", "name", "delta_bytes", "allocated_bytes", "reserved_bytes", "peak_bytes", "category",
-    "phase", "rule",
-)  # fmt: skip
+_BYTES = ("delta_bytes", "allocated_bytes", "reserved_bytes", "peak_bytes")
+HEADER = ("index", "kind", "name", *_BYTES, "category", "phase", "rule")
 
 
 def csv_text(header: Iterable[Any], rows: Iterable[Iterable[Any]]) -> str:

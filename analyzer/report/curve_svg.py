@@ -72,8 +72,8 @@ def render(curve: Curve, _: View = PLAIN) -> str:
 
 def _limit(limit: int, drawn: int | None, device: str, y: Callable[[float], float]) -> Iterator[str]:
     """Yield the device's limit: a line, or where it lies far above, what it is."""
-    said = escape(f"{device}: {size(limit)}" + ("" if drawn else ", above"))
-    yield f"<text x='{_RIGHT}' y='20' text-anchor='end' fill='{_LIMIT}'>{said}</text>"
+    label = escape(f"{device}: {size(limit)}" + ("" if drawn else ", above"))
+    yield f"<text x='{_RIGHT}' y='20' text-anchor='end' fill='{_LIMIT}'>{label}</text>"
     if drawn:
         yield (
             f"<line class='limit' x1='{_LEFT}' x2='{_RIGHT}' y1='{y(drawn):.1f}' y2='{y(drawn):.1f}'"

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import Any
 
-# What is shown -> name of the form -> module:function.
+# Kind of result -> name of the format -> module:function.
 FORMATS: dict[str, dict[str, str]] = {
     "estimate": {
         "text": "analyzer.report.text:render",

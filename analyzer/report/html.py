@@ -1,10 +1,10 @@
-"""The estimate as one page that needs nothing else: verdict, course, how the figures come about, live set.
+"""The estimate as one self-contained page: verdict, timeline, derivation of the figures, live set.
 
-1. Verdict, figures, largest tensors, notes are markup; the course, the live set of any moment, who holds it
-   and where it lies are drawn from the data block by `assets/timeline.js` and `assets/live.js`.
-2. The data is the estimate's own (`view_data`), column by column: what the page shows, `--format json` has.
-3. What scripts show is not said a second time: the table of the largest tensors stands where there are none,
-   and in print.
+1. Verdict, figures, largest tensors, notes are markup; the timeline and the live set of any moment, with its
+   holders and addresses, are drawn from the data block by `assets/timeline.js` and `assets/live.js`.
+2. The data is the estimate's own (`view_data`), column by column: the page shows nothing that `--format
+   json` lacks.
+3. Nothing is shown twice: the table of the largest tensors is for browsers without scripts, and for print.
 4. The steps from the naive sum to the device's memory are differences of the estimate's figures; none is
    computed anew.
 """
@@ -132,7 +132,7 @@ def _holders(estimate: Estimate, view: View) -> list[str]:
         for parts in ((row.path[:1], row.path[1:]),)
     )
     return [
-        page.heading("Who keeps it alive at the peak"),
+        page.heading("Holders at the peak"),
         page.table(("size", "tensor or module", "held by", "for, or until"), sentence, (0,), "cards"),
     ]
 

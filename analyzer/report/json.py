@@ -42,7 +42,7 @@ from analyzer.timing.step_time import StepTime
 
 SCHEMA = 1
 _NAIVE_SUMS = ("gradients", "sent_gradients", "optimizer_state", "inference", "training", "total")
-# What sweep, fit, what-if, compare and advise write lists under.
+# Keys of the lists that sweep, fit, what-if, compare and advise write.
 _OTHERS = ("rows", "fits", "strategies", "figures", "ways")
 
 

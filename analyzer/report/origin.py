@@ -1,4 +1,4 @@
-"""What asked for a result: the command as it was typed, "" where Python did. The command line sets it."""
+"""The command that made a result, as it was typed; "" from Python. The command line sets it."""
 
 from __future__ import annotations
 

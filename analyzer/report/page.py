@@ -1,11 +1,11 @@
 """The shell of every page: one self-contained file, safe to open with untrusted names in it.
 
-1. A page needs no network: styles, scripts and the libraries they use (`assets/`) stand in it.
+1. A page needs no network: styles, scripts and the libraries they use (`assets/`) are embedded.
 2. Its content security policy allows exactly these scripts and styles, by their hashes, and nothing else: no
    script from elsewhere, none in an attribute, no request, no form.
 3. Names are data. In markup they pass through `words.clean` and are escaped; scripts get them in one JSON
-   block, in which no tag can end or begin, and put them on the page as text alone.
-4. What matters most (verdict, figures, tables, notes) is markup, there without scripts and in print.
+   block, in which no tag can end or begin, and insert them as text only.
+4. The essentials (verdict, figures, tables, notes) are markup, visible without scripts and in print.
 5. It ends with the tool's version, the day it was written (SOURCE_DATE_EPOCH's where that is set) and, where
    the command line wrote it, the command.
 """

@@ -1,8 +1,8 @@
 """Plans, verifications and comparisons as pages in the style of the estimate's (`page.py`, `html.py`).
 
-What a terminal is told stands in the page in the same words, from the same functions; pictures are drawn by
-`assets/charts.js`. Two estimates compared have their courses over one another (`overlay.py`), then each its
-own with its live sets, side by side.
+The page has the terminal's sentences, from the same functions; `assets/charts.js` draws the pictures. Two
+compared estimates have their timelines overlaid (`overlay.py`), then each its own with its live sets, side
+by side.
 """
 
 from __future__ import annotations
@@ -150,7 +150,7 @@ def strategies(ways: Sequence[Strategy], _: View = PLAIN) -> str:
         ),
         page.table(heads, rows, numbers, "cards"),
         page.paragraph("dark: allocated at the peak; light: device memory", "dim"),
-        *((page.heading("What does not run"), page.items(failed)) if failed else ()),
+        *((page.heading("Failed"), page.items(failed)) if failed else ()),
     ]
     return page.render(f"{plan.about(base)} · what if", "\n".join(body))
 
@@ -174,32 +174,32 @@ def _strategy(
     )
 
 
-def advice(found: Advice, _: View = PLAIN) -> str:
+def advice(result: Advice, _: View = PLAIN) -> str:
     """Return the page of advice: the answer, what to type, every way by time, the patch, notes."""
-    base, best = found.base.estimate, found.best
+    base, best = result.base.estimate, result.best
     assert base is not None
-    ways = [way for way in (*found.ways, *found.others) if way.estimate is not None]
+    ways = [way for way in (*result.ways, *result.others) if way.estimate is not None]
     most = max(way.estimate.needed.device_used for way in ways if way.estimate is not None)
     rows = [_way(way, way.estimate, most) for way in ways if way.estimate is not None]
-    failed = [f"{way.name} does not run: {way.error}" for way in found.others if way.estimate is None]
+    failed = [f"{way.name} does not run: {way.error}" for way in result.others if way.estimate is None]
     heads = ("way", "", "device", "fits", "step", "between", "samples/s")
-    first, *more = advices.verdict(found)
+    first, *more = advices.verdict(result)
     typed = "" if best is None or not best.typed else best.typed
     body = [
-        page.verdict(best is not None and best.verdict == "fits" and found.reached is not False, first),
+        page.verdict(best is not None and best.verdict == "fits" and result.reached is not False, first),
         *map(page.paragraph, more),
-        *((page.heading("What to type"), f"<p>{page.name(f'add {typed}')}</p>") if typed else ()),
+        *((page.heading("Command line"), f"<p>{page.name(f'add {typed}')}</p>") if typed else ()),
         page.heading("Every way that was analysed"),
         page.table(heads, rows, (2, 4, 5, 6), "cards"),
         page.paragraph("dark: allocated at the peak; light: device memory", "dim"),
-        *((page.heading("What does not run"), page.items(failed)) if failed else ()),
+        *((page.heading("Failed"), page.items(failed)) if failed else ()),
         *(
-            (page.heading("As a patch of the file"), f"<pre>{page.lines(found.patch)}</pre>")
-            if found.patch
+            (page.heading("As a patch of the file"), f"<pre>{page.lines(result.patch)}</pre>")
+            if result.patch
             else ()
         ),
-        page.heading("Notes") if advices.notes(found) else "",
-        page.items(advices.notes(found)),
+        page.heading("Notes") if advices.notes(result) else "",
+        page.items(advices.notes(result)),
     ]
     return page.render(f"{plan.about(base)} · advice", "\n".join(filter(None, body)))
 

@@ -32,7 +32,7 @@ WORDS = {
 }
 # Ticks of the picture's axis.
 _TICKS = 4
-# What a verdict means on a device nobody has measured.
+# Wording of a verdict on a device that was not measured.
 _ASSUMING = {
     "fits": "fits, even with worst-case assumptions about {}",
     "may not fit": "may not fit: that depends on figures of {} that were not measured",

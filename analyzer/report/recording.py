@@ -1,8 +1,8 @@
-"""A recording explained, in the words and on the page of an estimate: the verdict, then what failed, which
-setting helps, what grows, who holds the peak; below them the estimate's own parts.
+"""A recording explained, in the words and on the page of an estimate: the verdict, then the failure, the
+setting that helps, the growth, the holders of the peak; below them the estimate's own parts.
 
-What a snapshot does not say (memory beside the allocator) is not said here either. A way out is named only if
-its simulation serves every request."""
+Memory that a snapshot does not record (beside the allocator) is not reported. A way out is named only if its
+simulation serves every request."""
 
 from __future__ import annotations
 
@@ -38,9 +38,9 @@ def render_json(recording: Recording, view: View = PLAIN) -> str:
     """Return the estimate's JSON with the recording's own findings under `recording`."""
     del view
     document = to_dict(recording.estimate)
-    found = asdict(recording)
-    del found["estimate"]
-    document["recording"] = {**found, "way_out": way_out(recording)}
+    fields = asdict(recording)
+    del fields["estimate"]
+    document["recording"] = {**fields, "way_out": way_out(recording)}
     lines = (f" {json.dumps(key)}: {json.dumps(value)}" for key, value in document.items())
     return "{\n" + ",\n".join(lines) + "\n}\n"
 
@@ -105,7 +105,7 @@ def _sections(recording: Recording) -> Iterator[Section]:
         yield "What grows", (f"place, by {recording.steps}", "each", "times", "held at last"), rows, sentence
     if recording.holders:
         rows = [(row.place, size(row.nbytes), f"{row.count:,}") for row in recording.holders]
-        yield "Who holds the peak", ("place", "bytes", "blocks"), rows, ""
+        yield "Holders of the peak", ("place", "bytes", "blocks"), rows, ""
 
 
 def _failed(failed: FailedRequest, count: int) -> Section:
@@ -168,27 +168,27 @@ def _section(section: Section, width: int) -> list[RenderableType]:
     return [*parts, Text(clean(sentence), style="dim")] if sentence else parts
 
 
-def message(found: Message, view: View = PLAIN) -> str:
+def message(explained: Message, view: View = PLAIN) -> str:
     """Return an error's text explained."""
     from rich.text import Text
 
     parts: list[RenderableType] = [
-        Text(clean(found.verdict), style="bold red"),
-        Text(f"message of {found.source}", style="dim"),
+        Text(clean(explained.verdict), style="bold red"),
+        Text(f"message of {explained.source}", style="dim"),
     ]
     rows: list[tuple[str, ...]] = [
         (figure.name, size(figure.nbytes), _exactly(figure.nbytes, figure.precision_bytes))
-        for figure in found.figures
+        for figure in explained.figures
     ]
     if rows:
         parts += _section(("The text says", ("figure", "", "bytes"), rows, ""), view.width)
-    if found.advice:
-        parts += ["", Text("Way out", style="bold"), *(Text(f"- {clean(line)}") for line in found.advice)]
-    if found.unknown:
+    if explained.advice:
+        parts += ["", Text("Way out", style="bold"), *(Text(f"- {clean(line)}") for line in explained.advice)]
+    if explained.unknown:
         parts += [
             "",
             Text("Not in the text", style="bold"),
-            *(Text(f"- {clean(line)}") for line in found.unknown),
+            *(Text(f"- {clean(line)}") for line in explained.unknown),
         ]
     return printed(parts, view.width, view.color)
 
@@ -197,26 +197,26 @@ def _exactly(nbytes: int, precision: int) -> str:
     return f"{nbytes:,}" if not precision else f"{nbytes:,} ± {precision // 2:,}"
 
 
-def message_json(found: Message, view: View = PLAIN) -> str:
+def message_json(explained: Message, view: View = PLAIN) -> str:
     """Return it as JSON."""
     del view
-    return json.dumps({"schema": 1, "message": asdict(found)}, indent=1) + "\n"
+    return json.dumps({"schema": 1, "message": asdict(explained)}, indent=1) + "\n"
 
 
-def message_html(found: Message, view: View = PLAIN) -> str:
+def message_html(explained: Message, view: View = PLAIN) -> str:
     """Return it as a page."""
     del view
     rows = [
         (page.text(f.name), page.text(size(f.nbytes)), _exactly(f.nbytes, f.precision_bytes))
-        for f in found.figures
+        for f in explained.figures
     ]
     body = [
-        page.verdict(False, found.verdict),
+        page.verdict(False, explained.verdict),
         page.table(("figure", "", "bytes"), rows, (1, 2)) if rows else "",
-        page.heading("Way out") if found.advice else "",
-        page.items(found.advice),
-        page.heading("Not in the text") if found.unknown else "",
-        page.items(found.unknown),
-        page.paragraph(found.quoted, "dim"),
+        page.heading("Way out") if explained.advice else "",
+        page.items(explained.advice),
+        page.heading("Not in the text") if explained.unknown else "",
+        page.items(explained.unknown),
+        page.paragraph(explained.quoted, "dim"),
     ]
-    return page.render(f"message of {found.source}", "\n".join(filter(None, body)))
+    return page.render(f"message of {explained.source}", "\n".join(filter(None, body)))

@@ -1,5 +1,5 @@
-"""What a report says of an estimate in words, for the terminal and the pages alike: whether it fits, what was
-estimated, where the peak is, how sure the figures are.
+"""Sentences on an estimate, for the terminal and the pages alike: the verdict, the job, the place of the
+peak, the certainty of the figures.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _NAIVE_TERMS = (
 _RUNS_SHOWN = 3  # of a session's runs, the first and the last ones
 _ONLY_IF_ANY = ("sent_gradients", "optimizer_state")
 
-# What each verdict is called, of the device and of a budget.
+# Words for each verdict, of the device and of a budget.
 _FITS = {word: word for word in ("fits", "may not fit", "does not fit")}
 _BUDGET = {"fits": "within budget", "may not fit": "may be over budget", "does not fit": "over budget"}
 
@@ -297,26 +297,26 @@ def assumed(estimate: Estimate) -> list[str]:
     sentence = f"so device memory may be {span(size(low), size(high))}"
     if least != most:
         sentence += f", reserved {span(size(least), size(most))}"
-    return [f"assumed, since nobody has measured {tail(clean(estimate.device), 20)}: {named}", sentence]
+    return [f"assumed, since {tail(clean(estimate.device), 20)} was not measured: {named}", sentence]
 
 
 def fragmented(estimate: Estimate) -> str:
     """Return sentences on memory that is held and not in use, and what settings would hold; "" without."""
-    found = estimate.fragmentation
-    if found is None:
+    waste = estimate.fragmentation
+    if waste is None:
         return ""
     room = estimate.needed
     missed = ""
-    if found.missed_count:
-        place = " ".join(filter(None, (operator_name(found.largest), clean(found.source))))
+    if waste.missed_count:
+        place = " ".join(filter(None, (operator_name(waste.largest), clean(waste.source))))
         missed = (
-            f": {found.missed_count:,} requests ({size(found.missed_bytes)}) found no hole large enough, the"
-            f" largest {size(found.largest_bytes)} for {place} with {size(found.free_bytes)} free in pieces"
+            f": {waste.missed_count:,} requests ({size(waste.missed_bytes)}) found no hole large enough, the"
+            f" largest {size(waste.largest_bytes)} for {place} with {size(waste.free_bytes)} free in pieces"
         )
     is_short = estimate.out_of_memory is not None or not estimate.fits()
     settings = "; ".join(
         f"{clean(row.setting)} {size(row.peak_reserved)}{' (fits)' if row.fits and is_short else ''}"
-        for row in found.settings
+        for row in waste.settings
     )
     return (
         f"Fragmentation: {size(room.peak_reserved)} held for {size(room.peak_allocated)} in use{missed}."
@@ -339,16 +339,16 @@ def remedies(estimate: Estimate) -> list[str]:
 
 def growing(estimate: Estimate) -> str:
     """Return a sentence on calls that each leave more alive than the one before; "" without."""
-    found = estimate.growth
-    if found is None:
+    growth = estimate.growth
+    if growth is None:
         return ""
-    place = " ".join(filter(None, (operator_name(found.operator), clean(found.source))))
-    each = "each call" if found.every == 1 else f"every {found.every} calls"
-    leave = "leaves" if found.every == 1 else "leave"
+    place = " ".join(filter(None, (operator_name(growth.operator), clean(growth.source))))
+    each = "each call" if growth.every == 1 else f"every {growth.every} calls"
+    leave = "leaves" if growth.every == 1 else "leave"
     return (
-        f"Growth: {each} of the model {leave} {size(found.step_bytes)} more, {found.calls:,} in a row; most"
-        f" is of {place}, held by {clean(found.held_by)}; {size(estimate.usable_bytes)} are full at call"
-        f" {found.full_at:,}"
+        f"Growth: {each} of the model {leave} {size(growth.step_bytes)} more, {growth.calls:,} in a row; most"
+        f" is of {place}, held by {clean(growth.held_by)}; {size(estimate.usable_bytes)} are full at call"
+        f" {growth.full_at:,}"
     )
 
 

@@ -1,5 +1,5 @@
-"""What a serving engine has room for, as text: the verdict, the budget line by line, what a request costs,
-what would change it; and as JSON."""
+"""A serving engine's capacity as text (the verdict, the budget line by line, the cost of a request, changes
+that help) and as JSON."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from analyzer.report.words import clean, size
 if TYPE_CHECKING:
     from analyzer.results.serving import EngineMemory, RankMemory, Serving
 
-CHANGES = "What would change it"
+CHANGES = "Ways to gain room"
 _KEPT = {
     "all": "keep every token",
     "window": "keep a window of {:,} tokens",

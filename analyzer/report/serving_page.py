@@ -1,4 +1,4 @@
-"""What a serving engine has room for, as a page (`page.py`), in the words of the text (`serving.py`)."""
+"""A serving engine's capacity as a page (`page.py`), in the words of the text (`serving.py`)."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def engine(memory: EngineMemory, _: View = PLAIN) -> str:
     if memory.device_note:
         body.append(page.paragraph(f"device: {memory.device}, {memory.device_note}", "dim"))
     if rank is not None:
-        body += [page.heading("What the engine accounts for"), _budget(words.terms(memory, rank))]
+        body += [page.heading("The engine's memory budget"), _budget(words.terms(memory, rank))]
     if len(memory.ranks) > 1:
         body += [page.heading("Each GPU"), _ranks(memory)]
     if memory.changes:

@@ -4,13 +4,13 @@ page).
 1. The file is a pickle (protocol 4) of `segments`, `device_traces` and what
    `torch.cuda.memory._dump_snapshot` writes besides: `segments` is what is held at the end, `device_traces`
    every request and every call of the driver, in order.
-2. Sizes, addresses and segments are those of the simulated allocator. What a real run makes of addresses the
-   driver decides; which block lies in which segment, and what is free between them, is the prediction.
+2. Sizes, addresses and segments are those of the simulated allocator. Real addresses are the driver's
+   choice; the prediction is which block lies in which segment, and the free space between them.
 3. An allocator without addresses (a runtime of another package) has its blocks put into the lowest hole that
    fits, in one segment as large as that takes.
-4. What a block is for stands in its frames: tensor, operator, module and the line of the user's code.
+4. A block's frames name its purpose: tensor, operator, module and the line of the user's code.
 5. A request's `size` in the trace is its block's, so that sums are what `memory_allocated` says; PyTorch
-   writes what was asked for there, which the blocks of `segments` have as `requested_size`.
+   writes the requested size there, which the blocks of `segments` have as `requested_size`.
 6. `time_us` is the number of the event: the order is real, the clock is not.
 
 Source: `torch/cuda/_memory_viz.py`, `torch/csrc/cuda/memory_snapshot.cpp`; a snapshot recorded on an H200.
@@ -127,11 +127,11 @@ def _trace(
     """Requests, returns and calls of the driver in order; at one event the driver's come first."""
     calls = _driver_calls(segments)
     returned = {died: place for place, died in enumerate(blocks.died) if died >= 0}
-    taken = {born: place for place, born in enumerate(blocks.born)}
-    for event in sorted({*calls, *returned, *taken}):
+    allocated = {born: place for place, born in enumerate(blocks.born)}
+    for event in sorted({*calls, *returned, *allocated}):
         for action, address, size in calls.get(event, ()):
             yield _entry(action, event, address, size, 0, [])
-        for actions, entries in ((("free_requested", "free_completed"), returned), (("alloc",), taken)):
+        for actions, entries in ((("free_requested", "free_completed"), returned), (("alloc",), allocated)):
             if event in entries:
                 place = entries[event]
                 origin = blocks.origin[place]

@@ -1,7 +1,7 @@
 """How fast a job runs, beside its bytes: a step's time and samples a second, each with its range, as cells, a
 line, or JSON.
 
-A step is that of all its micro-batches, so its samples are those of the effective batch. What is not known
+A step is that of all its micro-batches, so its samples are those of the effective batch. An unknown figure
 (an ONNX file, several GPUs, a device given as a size) is a dash, None in JSON.
 """
 

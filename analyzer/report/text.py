@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from analyzer.results.estimate import Estimate, TensorRow
 
 _BAR_WIDTH = 30
-# What a line of the breakdown has besides its bar; narrower than this, tensors stand in one column.
+# Width of a breakdown's line without its bar; narrower than this, tensors are in one column.
 _BESIDE_BAR = 44
 _NARROW = 64
 _WHAT_WIDTH = 34

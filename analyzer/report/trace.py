@@ -5,7 +5,7 @@
 2. Counters: one track a category, and "allocated" and "reserved"; after every event the categories sum to
    "allocated". A counter is written when it changes.
 3. Slices: iterations, and inside them the named events ("0.forward"), from the end of the one before to their
-   own. What a block is for stands in an instant event where it is taken, and where the peak is.
+   own. A block's purpose is in an instant event where it is allocated, as is the peak.
 
 Source: "Trace Event Format", the Chromium project's document; Perfetto's "JSON trace format" for what it
 reads of it.

@@ -1,2 +1,2 @@
-"""What comes out, frozen: an estimate, a verification, a curve, the largest batch, strategies, differences.
-Reports show these."""
+"""Results as frozen values: an estimate, a verification, a curve, the largest batch, strategies,
+differences. Reports show these."""

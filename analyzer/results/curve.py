@@ -1,4 +1,4 @@
-"""What a target needs at many batches (`planning/curve.py` makes it)."""
+"""A target's memory at many batches (`planning/curve.py` makes it)."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""What is unusual in how a program takes memory: much held that is not in use, and more held from call to
-call."""
+"""Unusual memory use of a program: fragmentation, and growth from call to call."""
 
 from __future__ import annotations
 
@@ -8,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class UnderSetting:
-    """What the same requests hold under an allocator's setting, in bytes. fits: all are served on the
+    """Bytes that the same requests reserve under an allocator's setting. fits: all are served on the
     device."""
 
     setting: str

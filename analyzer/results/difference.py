@@ -1,4 +1,4 @@
-"""What differs between two estimates (`planning/compare.py` finds it)."""
+"""The differences between two estimates (`planning/compare.py` finds them)."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """What changed. figures: peak allocated, peak reserved, device memory. categories, modules, lines: what
-    changed at the peak, largest change first.
+    """The changes. figures: peak allocated, peak reserved, device memory. categories, modules, lines:
+    changes at the peak, largest first.
 
     shares: by category and the module that encloses it, largest first. unlike: settings that differ, as
         (name, before, after) in words. moved: the events of the two peaks, if they differ.

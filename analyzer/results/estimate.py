@@ -26,7 +26,7 @@ class MarkRow:
     by_category: Mapping[str, int] = field(default_factory=dict)
 
 
-# What `TensorRow.path` begins with where nothing will read a tensor again.
+# First holders in `TensorRow.path` where nothing will read a tensor again.
 UNREAD = ("a variable", "a graph", "a reference cycle", "an exception's frames")
 
 
@@ -55,7 +55,7 @@ class TensorRow:
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """What allocations are for; all that are alike share one. The fields are those of `TensorRow`.
+    """The purpose of allocations; all that are alike share one. The fields are those of `TensorRow`.
 
     scope: for ONNX the place in the model the exporter recorded for the node ("layer1.0.conv1"), "" where it
         recorded none. stream: the stream the request is made for, 0 the default one.
@@ -195,7 +195,7 @@ class Room:
 
 @dataclass(frozen=True, slots=True)
 class AfterRun:
-    """What is left after one run of a session, in bytes.
+    """Memory left after one run of a session, in bytes.
 
     event: the run's name, as in `Estimate.marks`, whose figures are those before an arena shrinks. batch: of
     the run. allocated, reserved: in use, and held by the arena. device_used: what NVML shows then.
@@ -226,7 +226,7 @@ class RankCourse:
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """What a model needs of a GPU. All sizes in bytes.
+    """A model's need of GPU memory. All sizes in bytes.
 
     peak_allocated, peak_reserved, device_used: the runtime's figures (`torch.cuda.max_memory_allocated`,
         `max_memory_reserved`, what NVML counts for the process; for ONNX Runtime: arena in use, arena held,
@@ -235,51 +235,42 @@ class Estimate:
     breakdown: bytes at the peak by category, summing to peak_allocated.
     by_module, by_line: bytes at the peak by module path and by source line, largest first.
     allocations, segments: every block and every piece of the device held, from which event to which; empty in
-    an estimate
-        saved before they were kept. peak_event: the event that reached the peak first, -1: nothing was
-        allocated.
+        an estimate saved before they were kept. peak_event: the event that reached the peak first, -1:
+        nothing was allocated.
     iterations: the event after which each begins (-1: with the first event).
-    ranks: the course of every rank, where all were followed: this estimate is that of the one which needs the
-    most.
-    after_runs: what is left after each run of an ONNX Runtime session, the last one's what stays; () for
-    other programs.
-    refused: why the runtime would not run this as it was asked for (a batch the file does not take, a file of
-    weights that
-        is too short), although what it would need is known; these are among `notes` as well.
+    ranks: the course of every rank, where all were followed: this estimate is that of the one with the
+        largest need.
+    after_runs: memory left after each run of an ONNX Runtime session, at last the lasting one; () for other
+        programs.
+    refused: why the runtime would not run this as requested (a batch the file does not take, a file of
+        weights that is too short), although its need would be known; these are among `notes` as well.
     incomplete: why a program ended before its end (an error of its own, an exit code other than 0, Ctrl-C,
-    something that
-        cannot be followed), None where it ran through; every figure is then of what ran until that moment,
-        and it never fits.
-    unreached: what a program that ended as if all was well never did (put anything on the GPU, take a step
-    with its optimizer), said before
-        the verdict; "" where nothing is to be said of that.
-    caveats: what the figures are not of, where that may change them as a whole (a compiled program is
-    followed as eager code).
+        something that cannot be followed), None where it ran through; every figure is then of what ran until
+        that moment, and it never fits.
+    unreached: an expected step that a program which ended normally never did (put anything on the GPU, take
+        a step with its optimizer), shown before the verdict; "" without one.
+    caveats: deviations that may change the figures as a whole (a compiled program is followed as eager code).
     out_of_memory: the request that finds no memory on the device, None where all are served. Every other
-    figure then says what
-        the job would take with room; of a program followed while it ran, what was reached until that moment.
-    with_room: what it would take of a device with room, where this one has less and it runs nevertheless
-    (kept blocks are given
-        back, convolutions take cuDNN's next plans): all other figures are then of this device. Else None.
-    capacity_bytes: what CUDA has of the device (`total_memory`). driver_bytes: of it, what the driver holds
-    beside what NVML counts for
-        processes.
-    doubt: why it may run on this device although it cannot be said to, "" where that is certain.
-    budget_bytes: device memory it may use at most, as the caller said. device_assumed: nobody named a device
-    and none is here.
-    modelled: what the figures depend on ("torch", "onnxruntime", "cuda", "cudnn", ...) -> the release they
-    are of ("2.11");
-        empty in an estimate saved before it was kept. installed: those of them that are installed in another
-        release.
-    step_seconds: seconds of a step, a number with its range and its parts (`StepTime`); None where nothing is
-    known of that: ONNX files,
-    several ranks, a GPU
-        without figures of its speed; None too in an estimate saved before it was kept.
-    fragmentation, growth: where much is held that is not in use, or each call of a model leaves more alive
-    (`pipeline/diagnosis.py`); None where there is none, or nobody looked.
-    remedies: what makes a program fit that does not, where it was looked for (`planning/way_out.py`).
+        figure is then the job's need with room; of a program followed while it ran, that until this moment.
+    with_room: its need on a device with room, where this one has less and it runs nevertheless (kept blocks
+        are given back, convolutions take cuDNN's next plans): all other figures are then of this device.
+        Else None.
+    capacity_bytes: the device's memory by CUDA (`total_memory`). driver_bytes: of it, the driver's own part
+        beside what NVML counts for processes.
+    doubt: why it may run on this device although that is not certain, "" without doubt.
+    budget_bytes: device memory it may use at most, as given by the caller. device_assumed: no device was
+        named and none is here.
+    modelled: the software the figures depend on ("torch", "onnxruntime", "cuda", "cudnn", ...) -> the release
+        they apply to ("2.11"); empty in an estimate saved before it was kept. installed: those of them that
+        are installed in another release.
+    step_seconds: seconds of a step, a number with its range and its parts (`StepTime`); None where it is not
+        known: ONNX files, several ranks, a GPU without figures of its speed, an estimate saved before it was
+        kept.
+    fragmentation, growth: much memory reserved that is not in use; calls of a model that each leave more
+        alive (`pipeline/diagnosis.py`). None where there is none, or it was not looked for.
+    remedies: changes that make a program fit, where they were looked for (`planning/way_out.py`).
     engine: "trace" where the program or graph was followed, "emulate" where PyTorch's own CUDA build ran it
-    (`analyzer.emulate`), "recording" where a snapshot of its allocator was read (`analyze explain FILE`).
+        (`analyzer.emulate`), "recording" where a snapshot of its allocator was read (`analyze explain FILE`).
     """
 
     target: str

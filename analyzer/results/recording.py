@@ -1,4 +1,4 @@
-"""What a recording says, beside the `Estimate` made of it: the failure, who holds, what grows, which setting
+"""A recording's findings beside its `Estimate`: the failure, the holders, the growth, the setting that
 helps."""
 
 from __future__ import annotations

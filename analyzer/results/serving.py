@@ -1,5 +1,5 @@
-"""What a serving engine has room for: by its arithmetic (`pipeline/serving.py`), or as the engine itself says
-when it is started (`engines/serving.py`)."""
+"""A serving engine's capacity: by its arithmetic (`pipeline/serving.py`), or as the started engine itself
+reports it (`engines/serving.py`)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 from analyzer.recipes.serving import Cache, ServingMemory
 
-# What a kernel of an instantiated graph takes of the GPU depends on the driver: 2.5 KiB of 580.159.04, as
+# The memory of a kernel in an instantiated graph depends on the driver: 2.5 KiB of 580.159.04, as
 # `emulation/native/memory.c` counts it; 64 KiB of 470 (graphs of 500, 1,000 and 2,000 kernels:
 # forums.developer.nvidia.com/t/244901); and of CUDA 12.4's (550) 1.1367/3.8086 of what 12.2's and 12.3's
 # take (vLLM issue 5517: one engine, whose driver alone was replaced), at most, since a part of both is no
@@ -20,8 +20,8 @@ _MOST_OF_A_NODE = 64 * 1024 * 11367 // 38086
 
 @dataclass(frozen=True, slots=True)
 class Serving:
-    """What an engine has room for. length: tokens of a request; batched_tokens: of a batch; available: cache
-    bytes, those its budget leaves if there is one. bounded: terms of the budget that are upper bounds."""
+    """An engine's capacity. length: tokens of a request; batched_tokens: of a batch; available: cache bytes,
+    those its budget leaves if there is one. bounded: terms of the budget that are upper bounds."""
 
     name: str
     device: str
@@ -56,7 +56,7 @@ class Serving:
 
 @dataclass(frozen=True, slots=True)
 class RankMemory:
-    """What one rank of a serving engine accounts for, in bytes, as its worker found it. total, free: of the
+    """One rank's memory budget in a serving engine, in bytes, as its worker measured it. total, free: of the
     device, before the model was loaded; requested: what the engine may take; cache: what is left of that for
     keys and values; graphs, graph_nodes: bytes and nodes of its CUDA graphs; pools: what its pools take
     besides keys and values; left: free when it could serve, where activations are not in what it may take.

@@ -1,4 +1,4 @@
-"""What was predicted beside what was measured: frozen values that the command line shows and JSON keeps.
+"""Predicted beside measured figures: frozen values that the command line shows and JSON keeps.
 
 An error is (predicted - measured) / measured, in percent; unknown where either is. `verify/` makes these.
 """

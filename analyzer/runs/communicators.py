@@ -1,4 +1,4 @@
-"""What NCCL takes of a GPU, measured: a rank's process makes communicators and uses them, and NVML is read in
+"""NCCL's GPU memory, measured: a rank's process makes communicators and uses them, and NVML is read in
 between.
 
 1. Every rank is a process of its own with a GPU of its own, as `torchrun` starts them; between two readings
@@ -6,7 +6,7 @@ between.
 2. In order: a communicator; its first all-reduce; every other collective of a ring; a second communicator;
    its all-reduce; a message from rank 0 to rank 1, and one back; everything destroyed. Ranks above 1 only
    take part in collectives, and a rank alone sends no messages.
-3. What counts is the process's bytes that PyTorch's allocator has not reserved.
+3. The figure is the process's bytes that PyTorch's allocator has not reserved.
 
 The environment's `NCCL_*` variables act as they would on any program, and are written down.
 """

@@ -29,7 +29,7 @@ from analyzer.sandbox import UnprotectedError, apart
 from analyzer.spec import TensorSpec
 from analyzer.targets import parse
 
-# What means something for a script, too.
+# Options that apply to scripts, too.
 OF_SCRIPTS = ("device", "budget", "assume")
 _PACKAGE = Path(__file__).parents[1]
 

@@ -4,12 +4,11 @@
 1. The iteration in which the estimate peaks is executed as a `torch.fx` graph (`capture/pytorch/fx.py`) by
    `torch.fx.Interpreter`, which drops each value after the last node that uses it. That is independent of
    `liveness/`, which predicted the peak from live ranges of storages.
-2. What the estimate keeps is kept here: what is alive when the iteration begins (weights, buffers, optimizer
-   state, also those no operator reads) and the batch of the iteration, to the end of their live ranges. A
-   value nobody reads is dropped at once.
+2. The same tensors are kept as in the estimate: those alive when the iteration begins (weights, buffers,
+   optimizer state, also those no operator reads) and the batch of the iteration, to the end of their live
+   ranges. A value nobody reads is dropped at once.
 3. Live bytes are read after each node while its inputs and results are both there, as requested of the
-   allocator: memory operators take and give back meanwhile is not in them, nor is rounding. Library
-   workspaces are switched off.
+   allocator: without operators' temporary memory, and without rounding. Library workspaces are switched off.
 4. Values are random, integers 0: they decide nothing about memory, and as indices they are valid.
 
 Not modelled: autograd; the graph's backward operators are ordinary nodes here.

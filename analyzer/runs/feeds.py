@@ -25,16 +25,17 @@ from analyzer.report.words import clean
 from analyzer.runtimes.onnxruntime.graph import RuntimeGraph
 
 # Operators that hand integers on as they are: input 0 is what they move.
-_MOVING = frozenset({
-    "Cast", "Identity", "Reshape", "Squeeze", "Unsqueeze", "Flatten", "Transpose", "Slice", "Expand", "Tile",
-    "Split", "Gather", "Concat", "MemcpyFromHost", "MemcpyToHost",
-})  # fmt: skip
+_MOVING_OPS = (
+    "Cast Identity Reshape Squeeze Unsqueeze Flatten Transpose Slice Expand Tile Split Gather Concat"
+    " MemcpyFromHost MemcpyToHost"
+)
+_MOVING = frozenset(_MOVING_OPS.split())
 # Operators with an index input -> its place, and that of what it points into.
-_INDEXED = {
-    "Gather": (1, 0), "GatherElements": (1, 0), "GatherND": (1, 0), "ScatterElements": (1, 0),
-    "ScatterND": (1, 0), "Scatter": (1, 0), "EmbedLayerNormalization": (0, 2),
-    "NegativeLogLikelihoodLoss": (1, 0), "SoftmaxCrossEntropyLoss": (1, 0),
-}  # fmt: skip
+_SECOND_INDEXES_FIRST = (
+    "Gather GatherElements GatherND ScatterElements ScatterND Scatter NegativeLogLikelihoodLoss"
+    " SoftmaxCrossEntropyLoss"
+)
+_INDEXED = {**dict.fromkeys(_SECOND_INDEXES_FIRST.split(), (1, 0)), "EmbedLayerNormalization": (0, 2)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +141,7 @@ def _numpy(dtype: str) -> np.dtype[Any]:
 def _points_into_one(graph: RuntimeGraph, name: str) -> bool:
     """Return whether an input, also moved or cast, indexes a dimension of size one."""
     readers = graph.consumers()
-    left, seen = [name], {name}
+    left, visited = [name], {name}
     while left:
         value = left.pop()
         for node in readers.get(value, ()):
@@ -151,8 +152,8 @@ def _points_into_one(graph: RuntimeGraph, name: str) -> bool:
                     if any(shape[axis] < 2 for axis in _pointed(node.op, node.attributes, shape)):
                         return True
             if node.op in _MOVING and (node.inputs[0] == value or node.op == "Concat"):
-                fresh = [item for item in node.outputs if item and item not in seen]
-                seen.update(fresh)
+                fresh = [item for item in node.outputs if item and item not in visited]
+                visited.update(fresh)
                 left += fresh
     return False
 

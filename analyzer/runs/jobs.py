@@ -81,10 +81,14 @@ def run(job: Mapping[str, Any], environment: Mapping[str, str] | None = None) ->
         path.write_text(json.dumps({**job, "folder": folder}))
         try:
             done = subprocess.run(
-                child.command("analyzer.runs.worker", str(path)), env={**os.environ, **(environment or {})},
-                capture_output=True, text=True, errors="replace", check=False,
+                child.command("analyzer.runs.worker", str(path)),
+                env={**os.environ, **(environment or {})},
+                capture_output=True,
+                text=True,
+                errors="replace",
+                check=False,
                 timeout=job.get("timeout_seconds", TIMEOUT_SECONDS),
-            )  # fmt: skip
+            )
         except subprocess.TimeoutExpired as error:
             return {
                 "error": f"the run did not end within {error.timeout:.0f} seconds",

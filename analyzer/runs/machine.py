@@ -1,7 +1,7 @@
-"""The machine a real run needs: is there a GPU to run on, who else is on it, what versions are in use.
+"""The machine of a real run: its GPU, other processes on it, installed versions.
 
-1. What is missing is said in one sentence, in the order a user would mend it: torch, a CUDA build of it, a
-   driver, NVML's package, a GPU.
+1. A missing part is one sentence, in the order a user would fix them: torch, a CUDA build of it, a driver,
+   NVML's package, a GPU.
 2. Nothing here initialises CUDA: figures come from NVML, of the GPU that `devices/nvml.py` opens, and from
    packages' own version numbers.
 3. NVML counts per process and for the device. Where a container hides process ids, the process figure is

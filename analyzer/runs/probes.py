@@ -131,9 +131,19 @@ def _training_step() -> None:
     from torch import nn
 
     model = nn.Sequential(
-        nn.Conv2d(3, 32, 3), nn.BatchNorm2d(32), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(32, 64, 3), nn.ReLU(),
-        nn.Flatten(), nn.LazyLinear(128), nn.LayerNorm(128), nn.GELU(), nn.Dropout(), nn.Linear(128, 10),
-    ).cuda()  # fmt: skip
+        nn.Conv2d(3, 32, 3),
+        nn.BatchNorm2d(32),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+        nn.Conv2d(32, 64, 3),
+        nn.ReLU(),
+        nn.Flatten(),
+        nn.LazyLinear(128),
+        nn.LayerNorm(128),
+        nn.GELU(),
+        nn.Dropout(),
+        nn.Linear(128, 10),
+    ).cuda()
     images, labels = (
         torch.rand(32, 3, 32, 32, device="cuda"),
         torch.zeros(32, dtype=torch.int64, device="cuda"),
@@ -220,9 +230,11 @@ def _host(probe: Mapping[str, Any]) -> dict[str, Any]:
             layer(x)
 
     calls: dict[str, tuple[Callable[[], Any], int]] = {
-        "relu": (lambda: torch.relu(x), _CALLS), "add": (lambda: x + x, _CALLS),
-        "linear, no gradient": (without_gradients, _CALLS), "adamw 100": (optimizer.step, 5),
-    }  # fmt: skip
+        "relu": (lambda: torch.relu(x), _CALLS),
+        "add": (lambda: x + x, _CALLS),
+        "linear, no gradient": (without_gradients, _CALLS),
+        "adamw 100": (optimizer.step, 5),
+    }
     rounds: dict[str, list[float]] = {name: [] for name in calls}
     for _ in range(_ROUNDS):  # all of them each time: the processor is slow at first
         for name, (call, count) in calls.items():

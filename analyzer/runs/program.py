@@ -53,7 +53,7 @@ def run_script(name: str) -> dict[str, Any]:
 
 
 def watched(script: Callable[[Observer], Any]) -> dict[str, Any]:
-    """Run `script` on the GPU as the module docstring says. What it returns is `returned`."""
+    """Run `script` on the GPU as the module docstring says. Its result is `returned`."""
     import torch
 
     started = time.monotonic()

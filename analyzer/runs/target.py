@@ -70,7 +70,7 @@ def main(path: Path) -> object:
     if job.get("compiled") is not None:
         from torch._functorch import config
 
-        # What Triton compiles for itself is loaded again: from a place where this process really writes.
+        # Triton loads its compiled kernels again: from a folder where this process really writes.
         if "TRITON_CACHE_DIR" not in os.environ:
             os.environ["TRITON_CACHE_DIR"] = tempfile.mkdtemp(prefix="triton-")
         config.activation_memory_budget = job["compiled"]

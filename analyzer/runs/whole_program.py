@@ -1,6 +1,6 @@
-"""A whole program as it is, run on the GPU: the measured side of `analyze verify run`.
+"""A whole program run unchanged on the GPU: the measured side of `analyze verify run`.
 
-1. The program runs as `python SCRIPT ARGUMENTS` would; nothing about it is changed. What it prints goes to
+1. The program runs as `python SCRIPT ARGUMENTS` would; nothing about it is changed. Its output goes to
    stderr.
 2. The allocator's history is recorded from its first request on, without stack traces, and returned as one
    integer an event (`program.encode`); the asynchronous backend keeps none.

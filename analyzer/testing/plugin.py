@@ -7,12 +7,12 @@
     def test_also_fits(gpu_memory_budget):
         gpu_memory_budget.check(model, inputs, mode="train")
 
-1. What is checked is whether the job runs in so much memory of the device, as `nvidia-smi` counts it
-   (`analyze --budget`).
-2. Over the budget the test fails with what is expected and needed, and who holds the most at the peak:
-   "expected at most 16.0 GiB, needs 17.3 GiB: saved for backward in encoder 8.1 GiB, ...". With `baseline`, a
-   saved estimate (`analyze --format json`), it says what grew since instead: "... saved for backward in
-   encoder +1.1 GiB".
+1. The check is whether the job runs in that much device memory, as `nvidia-smi` counts it (`analyze
+   --budget`).
+2. Over the budget the test fails with the expected and the needed memory, and the largest holder at the
+   peak: "expected at most 16.0 GiB, needs 17.3 GiB: saved for backward in encoder 8.1 GiB, ...". With
+   `baseline`, a saved estimate (`analyze --format json`), it says what grew since instead: "... saved for
+   backward in encoder +1.1 GiB".
 3. Keywords of the marker are options of every analysis of the test; those of a call win.
 
 Nothing is imported before a test asks for a budget.

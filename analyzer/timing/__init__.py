@@ -1,1 +1,1 @@
-"""What a program takes of time: its kernels, from what they compute and move, the host, and both together."""
+"""A program's time: its kernels, from their operations and bytes, the host, and both together."""

@@ -1,4 +1,4 @@
-"""What a call takes on another measured GPU, by what it takes on the H100: `h200.npz`.
+"""A call's time on another measured GPU, from its time on the H100: `h200.npz`.
 
 1. The same calls were measured on both. Of each category of the table (`table.py`) the logarithm of the ratio
    is a plane over two things: how far the H100's time is from the formula's, and the formula's seconds. A

@@ -1,9 +1,9 @@
-"""What a compiled program takes of the host.
+"""The host's time for a compiled program.
 
 1. A compiled graph is called: guards are checked, its results are wrapped ("call"). Each argument is
-   checked, too; with a backward pass what that needs is kept, and each gradient is added to its parameter's:
-   so much for each argument and each result ("value"). A pass without gradients (`INFERENCE`) takes far
-   less.
+   checked, too; with a backward pass the saved tensors are kept, and each gradient is added to its
+   parameter's: so much for each argument and each result ("value"). A pass without gradients (`INFERENCE`)
+   takes far less.
 2. Its own code hands over Inductor's kernels and library calls one by one, convolutions too, about as fast in
    either pass: "launch".
 3. A CUDA graph is one launch ("replay"), of which each node takes some ("node"); what it replays takes
@@ -17,7 +17,7 @@ replayed as a CUDA graph, so that little but calls and their values is left, ove
 machine's host was the faster (0.81, by `host.LOOPS`); a backward pass's, less the empty one's of
 `host.json.gz`. A launch is the least squares of the compiled development cases' host time, less all the
 others. Of a graph, graphs of 1 and of 1,000 kernels.
-Not modelled: graph breaks, of which each is a call; what a program's own code takes around them.
+Not modelled: graph breaks, of which each is a call; the time of a program's own code around them.
 """
 
 from __future__ import annotations
@@ -52,19 +52,19 @@ def is_launch(operator: Operator) -> bool:
 
 
 def seconds_of(operator: Operator, figures: Mapping[str, Any] | None = None) -> float | None:
-    """Return the host's seconds of what compiled code does; None for an operator of other code. figures:
+    """Return the host's seconds for an operator of compiled code; None for one of other code. figures:
     microseconds, the recorded ones by default."""
     if REPLAYED in operator.settings:
         return 0.0
-    taken = _recorded() if figures is None else figures
+    recorded = _recorded() if figures is None else figures
     numbers = [value for value in operator.arguments if isinstance(value, int)]
     if operator.name in (CALL, RETURN):
         backward = operator.phase is Phase.BACKWARD
         which = "inference" if INFERENCE in operator.settings else "backward" if backward else "forward"
-        called = taken["call"][which] if operator.name == CALL else 0.0
-        return float(called + taken["value"][which] * sum(numbers)) * _MICRO
+        called = recorded["call"][which] if operator.name == CALL else 0.0
+        return float(called + recorded["value"][which] * sum(numbers)) * _MICRO
     if operator.name == REPLAY:
-        return float(taken["replay"] + taken["node"] * sum(numbers)) * _MICRO
+        return float(recorded["replay"] + recorded["node"] * sum(numbers)) * _MICRO
     if is_launch(operator):
-        return float(taken["launch"]) * _MICRO
+        return float(recorded["launch"]) * _MICRO
     return None

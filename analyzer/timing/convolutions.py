@@ -98,9 +98,8 @@ def convolution(conv: Convolution, rates: Rates) -> Work:
             seconds(m, n, length, conv.groups, conv.dtype, rates), moved / (rates.bandwidth * _REACHED) + 2e-6
         )
     form = "last" if conv.channels_last else "first"
-    place = (
-        log(conv.n * conv.outside), log(c), log(k), 0.75 * log(conv.taps), 0.5 * log(conv.outside),
-        2.0 * log(conv.stride), 0.7 * log(conv.groups), log(conv.dilation), _uneven(c), _uneven(k),
-    )  # fmt: skip
+    sizes = (log(conv.n * conv.outside), log(c), log(k))
+    window = (0.75 * log(conv.taps), 0.5 * log(conv.outside), 2.0 * log(conv.stride))
+    place = (*sizes, *window, 0.7 * log(conv.groups), log(conv.dilation), _uneven(c), _uneven(k))
     dtype = "half" if itemsize == 2 else conv.dtype
     return Work(f"conv:{dtype}:{form}:{conv.part}:{which}", place, base, moved)

@@ -24,13 +24,11 @@ from analyzer.timing.moves import MOVES, filled, gradient_of_part, joined, moved
 from analyzer.timing.operands import channels_last, copied_first
 from analyzer.timing.products import grouped, product
 from analyzer.timing.rates import Rates
-from analyzer.timing.work import Work, log
+from analyzer.timing.work import Work, by_name, log
 
 Rule = Callable[[Operator, str, Rates], list[Work]]
-_EMPTY = (
-    "empty", "new_empty", "lift_fresh", "_has_compatible", "set_", "resize_", "is_", "sym_",
-    "_local_scalar_dense", "record_stream",
-)  # fmt: skip
+_QUERIES = ("_has_compatible", "is_", "sym_", "_local_scalar_dense")
+_EMPTY = ("empty", "new_empty", "lift_fresh", "set_", "resize_", "record_stream", *_QUERIES)
 
 
 def plain_name(operator: Operator) -> str:
@@ -148,10 +146,21 @@ def _conv_parts(
     launches = []
     for part in parts:
         conv = Convolution(
-            part, dtype, channels_last(x) or channels_last(weight), len(x.shape) - 2, x.shape[0], x.shape[1],
-            out.shape[1], prod(x.shape[2:]), prod(out.shape[2:]), prod(weight.shape[2:]), stride[0],
-            dilation[0], groups, transposed,
-        )  # fmt: skip
+            part,
+            dtype,
+            channels_last(x) or channels_last(weight),
+            len(x.shape) - 2,
+            x.shape[0],
+            x.shape[1],
+            out.shape[1],
+            prod(x.shape[2:]),
+            prod(out.shape[2:]),
+            prod(weight.shape[2:]),
+            stride[0],
+            dilation[0],
+            groups,
+            transposed,
+        )
         launches.append(convolution(conv, rates))
     return launches
 
@@ -250,14 +259,15 @@ def _group_norm(operator: Operator, name: str, rates: Rates) -> list[Work]:
     return [traffic.planes(name, size_of(x), False, sizes, rates)]
 
 
-_POOLS = {
-    "max_pool2d_with_indices": "max_pool", "max_pool3d_with_indices": "max_pool", "avg_pool2d": "avg_pool",
-    "avg_pool3d": "avg_pool", "_adaptive_avg_pool2d": "adaptive", "_adaptive_avg_pool3d": "adaptive",
-    "upsample_nearest2d": "nearest", "upsample_nearest3d": "nearest", "upsample_nearest1d": "nearest",
-    "_upsample_nearest_exact2d": "nearest", "upsample_bilinear2d": "bilinear",
-    "upsample_trilinear3d": "bilinear", "upsample_bicubic2d": "bilinear", "adaptive_max_pool2d": "adaptive",
-    "avg_pool1d": "avg_pool",
-}  # fmt: skip
+_POOLS = by_name(
+    {
+        "max_pool": "max_pool2d_with_indices max_pool3d_with_indices",
+        "avg_pool": "avg_pool2d avg_pool3d avg_pool1d",
+        "adaptive": "_adaptive_avg_pool2d _adaptive_avg_pool3d adaptive_max_pool2d",
+        "nearest": "upsample_nearest2d upsample_nearest3d upsample_nearest1d _upsample_nearest_exact2d",
+        "bilinear": "upsample_bilinear2d upsample_trilinear3d upsample_bicubic2d",
+    }
+)
 
 
 def _planes(operator: Operator, name: str, rates: Rates) -> list[Work]:
@@ -275,9 +285,16 @@ def _planes(operator: Operator, name: str, rates: Rates) -> list[Work]:
     return [traffic.pooled(kind, size_of(x), channels_last(x), sizes, window, rates)]
 
 
-_SORTED = {"topk": "topk", "sort": "sort", "argsort": "argsort", "one_hot": "one_hot", "nonzero": "nonzero",
-"histc": "cumsum", "unique_dim": "sort", "_unique2": "sort", "bincount": "cumsum", "multinomial": "topk",
-"kthvalue": "topk"}  # fmt: skip
+_SORTED = by_name(
+    {
+        "topk": "topk multinomial kthvalue",
+        "sort": "sort unique_dim _unique2",
+        "argsort": "argsort",
+        "one_hot": "one_hot",
+        "nonzero": "nonzero",
+        "cumsum": "histc bincount",
+    }
+)
 
 
 def _sorting(operator: Operator, name: str, rates: Rates) -> list[Work]:
@@ -288,15 +305,17 @@ def _sorting(operator: Operator, name: str, rates: Rates) -> list[Work]:
     return [traffic.sorting(_SORTED[name], x.element_count / width, width, rates)]
 
 
-_LOOKUPS = {
-    "embedding": "embedding", "embedding_dense_backward": "embedding_dense_backward", "index": "index",
-    "index_select": "index", "gather": "gather", "_unsafe_index": "index",
-    "index_put": "index_put_accumulate", "index_put_": "index_put_accumulate",
-    "_index_put_impl_": "index_put_accumulate", "_unsafe_index_put": "index_put_accumulate",
-    "scatter_add_": "scatter_add_", "scatter_add": "scatter_add_", "scatter": "scatter_add_",
-    "scatter_": "scatter_add_", "index_add_": "index_add_", "index_add": "index_add_",
-    "index_copy_": "index", "take_along_dim": "gather",
-}  # fmt: skip
+_LOOKUPS = by_name(
+    {
+        "embedding": "embedding",
+        "embedding_dense_backward": "embedding_dense_backward",
+        "index": "index index_select _unsafe_index index_copy_",
+        "gather": "gather take_along_dim",
+        "index_put_accumulate": "index_put index_put_ _index_put_impl_ _unsafe_index_put",
+        "scatter_add_": "scatter_add_ scatter_add scatter scatter_",
+        "index_add_": "index_add_ index_add",
+    }
+)
 
 
 def _lookups(operator: Operator, name: str, rates: Rates) -> list[Work]:
@@ -370,22 +389,34 @@ def _reduced(operator: Operator, name: str, rates: Rates) -> list[Work]:
     return [traffic.reduced("sum_first", size_of(x), x.element_count, out.element_count, rates)]
 
 
-_REDUCTIONS = {
-    "sum": "sum", "mean": "mean", "amax": "amax", "amin": "amax", "max": "argmax", "min": "argmax",
-    "argmax": "argmax", "argmin": "argmax", "var": "var", "var_mean": "var", "std": "var",
-    "linalg_vector_norm": "norm", "norm": "norm", "cumsum": "cumsum", "cumprod": "cumsum", "prod": "sum",
-    "any": "amax", "all": "amax", "logsumexp": "amax", "std_mean": "var", "count_nonzero": "sum",
-}  # fmt: skip
+_REDUCTIONS = by_name(
+    {
+        "sum": "sum prod count_nonzero",
+        "mean": "mean",
+        "amax": "amax amin any all logsumexp",
+        "argmax": "max min argmax argmin",
+        "var": "var var_mean std std_mean",
+        "norm": "linalg_vector_norm norm",
+        "cumsum": "cumsum cumprod",
+    }
+)
 
 
-_FOREACH = {
-    "_foreach_sqrt": "_foreach_sqrt", "_foreach_sqrt_": "_foreach_sqrt", "_foreach_norm": "_foreach_norm",
-    "_foreach_zero_": "_foreach_zero_", "_foreach_lerp_": "_foreach_lerp_",
-    "_foreach_addcmul_": "_foreach_addcmul_", "_foreach_addcdiv_": "_foreach_addcdiv_",
-    "_foreach_copy_": "_foreach_copy_", "_foreach_maximum_": "_foreach_maximum_",
-    "_fused_adam_": "_fused_adamw_", "_fused_adamw_": "_fused_adamw_", "_fused_sgd_": "_fused_sgd_",
-    "_fused_adagrad_": "_fused_sgd_", "_foreach_div_": "_foreach_div_",
-}  # fmt: skip
+_FOREACH = by_name(
+    {
+        "_foreach_sqrt": "_foreach_sqrt _foreach_sqrt_",
+        "_foreach_norm": "_foreach_norm",
+        "_foreach_zero_": "_foreach_zero_",
+        "_foreach_lerp_": "_foreach_lerp_",
+        "_foreach_addcmul_": "_foreach_addcmul_",
+        "_foreach_addcdiv_": "_foreach_addcdiv_",
+        "_foreach_copy_": "_foreach_copy_",
+        "_foreach_maximum_": "_foreach_maximum_",
+        "_fused_adamw_": "_fused_adam_ _fused_adamw_",
+        "_fused_sgd_": "_fused_sgd_ _fused_adagrad_",
+        "_foreach_div_": "_foreach_div_",
+    }
+)
 
 
 def _lists(operator: Operator, name: str, rates: Rates) -> list[Work]:

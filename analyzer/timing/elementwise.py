@@ -6,7 +6,7 @@ iterator.
 2. Where one is broadcast or lies otherwise, each element's place is computed ("strided"): by how the orders
    differ (`orders.py`). Operands of different types are converted on the way ("mixed").
 3. A copy between two types reads one and writes the other; one between two orders in memory is strided.
-4. What is not in the table by name counts as `add` of two operands, or as `relu` of one.
+4. An operator without an entry in the table counts as `add` of two operands, or as `relu` of one.
 
 Source: `aten/src/ATen/native/cuda/CUDALoops.cuh` (`gpu_kernel_impl`: vectorized, or with offset calculators).
 """
@@ -20,30 +20,45 @@ from analyzer.graph.model import Operator, TensorMeta
 from analyzer.timing.orders import order, pattern, repetition
 from analyzer.timing.rates import Rates
 from analyzer.timing.traffic import strided, vectors
-from analyzer.timing.work import Work
+from analyzer.timing.work import Work, by_name
 
 # Name without namespace and overload -> its name in the table.
-_NAMED = {
-    "relu": "relu", "relu_": "relu_", "clamp_min": "relu", "clamp_min_": "relu_", "clamp": "relu",
-    "clamp_": "relu_", "hardtanh": "relu", "hardtanh_": "relu_", "threshold_backward": "threshold_backward",
-    "hardtanh_backward": "threshold_backward", "gelu": "gelu", "gelu_backward": "gelu_backward",
-    "silu": "silu", "silu_": "silu", "silu_backward": "silu_backward", "sigmoid": "sigmoid",
-    "sigmoid_": "sigmoid", "sigmoid_backward": "mul", "tanh": "tanh", "tanh_": "tanh",
-    "tanh_backward": "mul", "exp": "exp", "log": "exp", "erf": "gelu", "rsqrt": "rsqrt", "rsqrt_": "rsqrt",
-    "sqrt": "rsqrt", "reciprocal": "rsqrt", "div": "div", "div_": "div", "where": "where",
-    "native_dropout": "native_dropout", "native_dropout_backward": "native_dropout_backward",
-    "bernoulli_": "bernoulli_", "fill_": "fill_", "zero_": "zero_", "addcmul": "addcmul",
-    "addcdiv": "addcmul", "addcmul_": "addcmul", "addcdiv_": "addcmul", "lerp_": "lerp_",
-    "hardswish": "hardswish", "hardswish_": "hardswish", "hardswish_backward": "hardswish_backward",
-    "leaky_relu": "leaky_relu", "leaky_relu_": "leaky_relu", "leaky_relu_backward": "threshold_backward",
-    "hardsigmoid": "relu", "hardsigmoid_backward": "threshold_backward", "normal_": "normal_",
-    "uniform_": "normal_", "randn": "normal_", "rand": "normal_", "sin": "sin", "cos": "sin",
-    "softplus": "gelu", "elu": "gelu", "elu_": "gelu", "mish": "gelu", "log_sigmoid_forward": "gelu",
-    "glu": "silu", "glu_backward": "silu_backward", "neg": "neg", "pow": "pow2", "pow_": "pow2", "eq": "eq",
-    "ne": "eq", "lt": "eq", "le": "eq", "gt": "eq", "ge": "eq", "logical_not": "eq",
-    "masked_fill_": "where", "sub": "sub", "rsub": "sub", "exponential_": "normal_", "random_": "normal_",
-    "softplus_backward": "gelu_backward",
-}  # fmt: skip
+_NAMED = by_name(
+    {
+        "relu": "relu clamp_min clamp hardtanh hardsigmoid",
+        "relu_": "relu_ clamp_min_ clamp_ hardtanh_",
+        "threshold_backward": (
+            "threshold_backward hardtanh_backward leaky_relu_backward hardsigmoid_backward"
+        ),
+        "gelu": "gelu erf softplus elu elu_ mish log_sigmoid_forward",
+        "gelu_backward": "gelu_backward softplus_backward",
+        "silu": "silu silu_ glu",
+        "silu_backward": "silu_backward glu_backward",
+        "sigmoid": "sigmoid sigmoid_",
+        "mul": "sigmoid_backward tanh_backward",
+        "tanh": "tanh tanh_",
+        "exp": "exp log",
+        "rsqrt": "rsqrt rsqrt_ sqrt reciprocal",
+        "div": "div div_",
+        "where": "where masked_fill_",
+        "native_dropout": "native_dropout",
+        "native_dropout_backward": "native_dropout_backward",
+        "bernoulli_": "bernoulli_",
+        "fill_": "fill_",
+        "zero_": "zero_",
+        "addcmul": "addcmul addcdiv addcmul_ addcdiv_",
+        "lerp_": "lerp_",
+        "hardswish": "hardswish hardswish_",
+        "hardswish_backward": "hardswish_backward",
+        "leaky_relu": "leaky_relu leaky_relu_",
+        "normal_": "normal_ uniform_ randn rand exponential_ random_",
+        "sin": "sin cos",
+        "neg": "neg",
+        "pow2": "pow pow_",
+        "eq": "eq ne lt le gt ge logical_not",
+        "sub": "sub rsub",
+    }
+)
 _FILLED = frozenset(
     {
         "zeros",

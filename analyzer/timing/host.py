@@ -1,10 +1,10 @@
-"""What eager PyTorch takes of the host to hand an operator over, by kind and phase.
+"""The host's time to launch an operator in eager PyTorch, by kind and phase.
 
 1. Every operator goes through PyTorch's dispatcher; a view costs that alone, others also make a result and
    launch. Where the module changes, Python has called it. Backward, autograd's thread calls operators: a
    node's own work is part of theirs.
 2. A list's operator (`_foreach_add_`) costs each tensor something. A phase costs something to begin.
-3. `_KINDS` is what an operator took in a loop of its own, in microseconds, forward and backward: a whole
+3. `_KINDS` has the time of an operator in a loop of its own, in microseconds, forward and backward: a whole
    step's operators take `_FORWARD` and `_BACKWARD` times that, because a loop finds all of its code in the
    processor's caches.
 4. A checkpointed block is two regions, forward and again: each keeps or sets the random state (`_REGION`).
@@ -12,16 +12,16 @@
    checkpointing takes of the host. Both were timed in loops of their own: `_FORWARD` times that in a step.
 5. Seconds are of one host (an H100 server's Xeon, 16 cores, Python 3.12, torch 2.11). On another they are
    `DeviceProfile.host_factor` times as many, which `analyze calibrate` measures by `LOOPS`; without it that
-   host's are taken. `RANGE` is how far a step lies from what is said of a host that was measured (95 % of
-   96 development steps, eager and compiled, on two machines), `UNMEASURED` of another.
+   host's are taken. `RANGE` is the deviation of a step from its estimate on a measured host (95 % of 96
+   development steps, eager and compiled, on two machines), `UNMEASURED` that on another.
 
 Source: of 3's loops, `tests/data/h100/timing/host.json.gz` (`python -m benchmarks timing measure`); of 4's,
 `checkpoint.json.gz` beside it (`python -m benchmarks timing checkpoint`), and `torch/utils/checkpoint.py`;
 all other figures are the least squares of the 32 development cases' host time
 (`benchmarks/timing/cases.json`), held near the loops' figures; `_LEVEL` times that meets them in the
 geometric mean.
-Not modelled: checkpoints with reentry (`use_reentrant=True`), which have no hooks; what a program's own
-Python code takes between operators; data loading; the garbage collector.
+Not modelled: checkpoints with reentry (`use_reentrant=True`), which have no hooks; the time of a program's
+own Python code between operators; data loading; the garbage collector.
 """
 
 from __future__ import annotations
@@ -49,17 +49,35 @@ _REGION, _HOOK = 169.8, 9.7
 _LEVEL = 1.04
 _LAUNCH = 6.5  # a kernel of a recurrent layer, which launches many
 _KINDS = {
-    "mm": (16.0, 20.0), "addmm": (18.0, 20.0), "bmm": (18.0, 20.0), "baddbmm": (18.0, 20.0),
-    "_grouped_mm": (25.0, 30.0), "convolution": (30.0, 30.0), "convolution_backward": (50.0, 52.0),
-    "native_layer_norm": (20.0, 20.0), "native_layer_norm_backward": (38.0, 38.0),
-    "native_group_norm": (40.0, 40.0), "native_group_norm_backward": (85.0, 85.0),
-    "cudnn_batch_norm": (42.0, 42.0), "cudnn_batch_norm_backward": (46.0, 46.0), "native_batch_norm": (35.0,
-    35.0), "native_batch_norm_backward": (40.0, 40.0), "native_dropout": (18.0, 18.0), "_softmax": (11.0,
-    11.0), "_log_softmax": (12.0, 12.0), "_softmax_backward_data": (20.0, 25.0), "cat": (14.0, 18.0),
-    "stack": (16.0, 18.0), "embedding_dense_backward": (50.0, 50.0), "_index_put_impl_": (60.0, 60.0),
-    "index": (20.0, 20.0), "sort": (40.0, 40.0), "topk": (25.0, 25.0), "select_backward": (20.0, 28.0),
+    "mm": (16.0, 20.0),
+    "addmm": (18.0, 20.0),
+    "bmm": (18.0, 20.0),
+    "baddbmm": (18.0, 20.0),
+    "_grouped_mm": (25.0, 30.0),
+    "convolution": (30.0, 30.0),
+    "convolution_backward": (50.0, 52.0),
+    "native_layer_norm": (20.0, 20.0),
+    "native_layer_norm_backward": (38.0, 38.0),
+    "native_group_norm": (40.0, 40.0),
+    "native_group_norm_backward": (85.0, 85.0),
+    "cudnn_batch_norm": (42.0, 42.0),
+    "cudnn_batch_norm_backward": (46.0, 46.0),
+    "native_batch_norm": (35.0, 35.0),
+    "native_batch_norm_backward": (40.0, 40.0),
+    "native_dropout": (18.0, 18.0),
+    "_softmax": (11.0, 11.0),
+    "_log_softmax": (12.0, 12.0),
+    "_softmax_backward_data": (20.0, 25.0),
+    "cat": (14.0, 18.0),
+    "stack": (16.0, 18.0),
+    "embedding_dense_backward": (50.0, 50.0),
+    "_index_put_impl_": (60.0, 60.0),
+    "index": (20.0, 20.0),
+    "sort": (40.0, 40.0),
+    "topk": (25.0, 25.0),
+    "select_backward": (20.0, 28.0),
     "slice_backward": (20.0, 28.0),
-}  # fmt: skip
+}
 _ATTENTION = (25.0, 45.0)
 
 

@@ -19,14 +19,21 @@ from analyzer.timing import traffic
 from analyzer.timing.elementwise import size_of
 from analyzer.timing.orders import pattern_of_run, repetition
 from analyzer.timing.rates import Rates
-from analyzer.timing.work import Work, log
+from analyzer.timing.work import Work, by_name, log
 
 # Name without namespace and overload -> its name in the table.
-MOVES = {"roll": "roll", "flip": "flip", "constant_pad_nd": "pad", "reflection_pad2d": "pad",
-"repeat": "repeat_kv", "tril": "flip", "triu": "flip", "im2col": "repeat_kv", "col2im": "repeat_kv",
-"unfold_backward": "repeat_kv", "repeat_interleave": "repeat_kv", "reflection_pad1d": "pad",
-"replication_pad2d": "pad", "replication_pad3d": "pad", "reflection_pad2d_backward": "pad",
-"replication_pad3d_backward": "pad", "pixel_shuffle": "apart", "pixel_unshuffle": "apart"}  # fmt: skip
+MOVES = by_name(
+    {
+        "roll": "roll",
+        "flip": "flip tril triu",
+        "pad": (
+            "constant_pad_nd reflection_pad2d reflection_pad1d replication_pad2d replication_pad3d"
+            " reflection_pad2d_backward replication_pad3d_backward"
+        ),
+        "repeat_kv": "repeat im2col col2im unfold_backward repeat_interleave",
+        "apart": "pixel_shuffle pixel_unshuffle",
+    }
+)
 
 
 def gradient_of_part(operator: Operator, name: str, rates: Rates) -> list[Work]:

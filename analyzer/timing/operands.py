@@ -17,22 +17,29 @@ from dataclasses import replace
 from analyzer.graph.model import Operator, TensorMeta, contiguous_strides
 from analyzer.timing.elementwise import copied
 from analyzer.timing.rates import Rates
-from analyzer.timing.work import Work
+from analyzer.timing.work import Work, by_name
 
-_ROW_MAJOR = {
-    "native_layer_norm": ("input",), "native_layer_norm_backward": ("grad_out", "input"),
-    "_fused_rms_norm": ("input",), "_fused_rms_norm_backward": ("grad_out", "input"),
-    "_softmax": ("self",), "_log_softmax": ("self",), "_softmax_backward_data": ("grad_output", "output"),
-    "_log_softmax_backward_data": ("grad_output", "output"), "native_group_norm": ("input",),
-    "native_group_norm_backward": ("grad_out", "input"), "nll_loss_forward": ("self",),
-    "embedding_dense_backward": ("grad_output",),
-}  # fmt: skip
-_FORMATTED = {
-    "convolution": ("input", "weight"), "convolution_backward": ("grad_output", "input", "weight"),
-    "cudnn_batch_norm": ("input",), "cudnn_batch_norm_backward": ("grad_output", "input"),
-    "max_pool2d_with_indices": ("self",), "max_pool2d_with_indices_backward": ("grad_output",),
-    "avg_pool2d": ("self",), "avg_pool2d_backward": ("grad_output",),
-}  # fmt: skip
+_ROW_MAJOR = by_name(
+    {
+        ("input",): "native_layer_norm _fused_rms_norm native_group_norm",
+        ("grad_out", "input"): (
+            "native_layer_norm_backward _fused_rms_norm_backward native_group_norm_backward"
+        ),
+        ("self",): "_softmax _log_softmax nll_loss_forward",
+        ("grad_output", "output"): "_softmax_backward_data _log_softmax_backward_data",
+        ("grad_output",): "embedding_dense_backward",
+    }
+)
+_FORMATTED = by_name(
+    {
+        ("input", "weight"): "convolution",
+        ("grad_output", "input", "weight"): "convolution_backward",
+        ("input",): "cudnn_batch_norm",
+        ("grad_output", "input"): "cudnn_batch_norm_backward",
+        ("self",): "max_pool2d_with_indices avg_pool2d",
+        ("grad_output",): "max_pool2d_with_indices_backward avg_pool2d_backward",
+    }
+)
 
 
 def copied_first(operator: Operator, name: str, rates: Rates) -> list[Work]:

@@ -6,16 +6,16 @@
    Small outputs cut k as well ("split-K"), and add the parts up.
 2. cuBLAS takes the tile that is fastest: so does `base`, among the tiles its kernels' names on the H100 show.
 3. It cannot be faster than its operands and result are moved.
-4. What a kernel may use depends on how rows begin: at 16 bytes (the tensor memory accelerator and 16-byte
-   loads), 8, or less; each is a category of its own.
+4. The loads a kernel may use depend on the alignment of rows: 16 bytes (the tensor memory accelerator and
+   16-byte loads), 8, or less; each is a category of its own.
 
 5. A bias is added by the product's own kernel (`addmm`), of which cuBLASLt has fewer: short products take up
    to 6 % longer in half precision and TF32, 20 % in float32, long ones nothing (146 products beside the same
    without a bias, H100).
 
 Source: tiles from the names of cuBLAS 13's kernels (`nvjet_sm90_tst_256x128_...`); waves and tiles: NVIDIA,
-Matrix Multiplication Background User's Guide (DU-09799-001). Not modelled: which kernel cuBLAS' heuristic
-takes; the table says what it took.
+Matrix Multiplication Background User's Guide (DU-09799-001). Not modelled: the choice of cuBLAS' heuristic;
+the table has its results.
 """
 
 from __future__ import annotations
@@ -28,10 +28,21 @@ from analyzer.timing.work import Work, log
 
 # Rows and columns of a tile, and the share of the multiprocessor's peak it reaches in a long product.
 _TILES = (
-    (256, 128, 1.0), (128, 256, 1.0), (128, 128, 0.9), (64, 256, 0.85), (256, 64, 0.85), (192, 128, 0.95),
-    (128, 192, 0.95), (128, 64, 0.72), (64, 128, 0.72), (64, 64, 0.5), (64, 32, 0.3), (32, 64, 0.3), (64,
-    16, 0.17), (64, 8, 0.1),
-)  # fmt: skip
+    (256, 128, 1.0),
+    (128, 256, 1.0),
+    (128, 128, 0.9),
+    (64, 256, 0.85),
+    (256, 64, 0.85),
+    (192, 128, 0.95),
+    (128, 192, 0.95),
+    (128, 64, 0.72),
+    (64, 128, 0.72),
+    (64, 64, 0.5),
+    (64, 32, 0.3),
+    (32, 64, 0.3),
+    (64, 16, 0.17),
+    (64, 8, 0.1),
+)
 _SPLITS = (1, 2, 4, 8, 16)
 _BEGIN, _WAVE, _SPLIT = 2.0e-6, 0.6e-6, 1.5e-6
 _SHARE = 0.8  # of the data sheet's peak, which no kernel reaches

@@ -1,4 +1,4 @@
-"""What a GPU can do in a second: the figures that every time is a share of.
+"""A GPU's peak rates: every time is a share of these figures.
 
 1. Peaks are the dense figures of the vendor's data sheet (no sparsity), in operations a second: `tensor` by
    type on tensor cores, `vector` for float32 on ordinary ones. `bandwidth` is of device memory, bytes a

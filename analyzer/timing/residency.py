@@ -1,8 +1,8 @@
-"""What of an operator's operands still lies in the L2 cache: what was used a while ago has been displaced.
+"""The operands of an operator that are still in the L2 cache: those used longer ago have been displaced.
 
-1. Every operator touches its operands and results. A storage is in the cache as long as, since it was
-   touched, less has been touched than the cache holds: `_HOLDS` of its size: an H100's two halves may both
-   hold a line, and lines are replaced before the oldest one is.
+1. Every operator touches its operands and results. A storage is in the cache until more bytes than the cache
+   holds have been touched since: `_HOLDS` of its size, because an H100's two halves may both hold a line,
+   and lines are replaced before the oldest one is.
 2. A storage larger than that is never there as a whole.
 
 Not modelled: which lines are replaced; persisting accesses.
@@ -24,21 +24,21 @@ class Residency:
         self._touched: dict[int, int] = {}
 
     def missing(self, operator: Operator) -> float:
-        """The share of the bytes of an operator's operands that are not in the cache; then it has run."""
+        """Return the share of an operator's operand bytes that are not in the cache, and count it as run."""
         read = away = 0
-        seen = set()
+        touched = set()
         for tensor in operator.inputs:
-            if tensor.storage in seen:
+            if tensor.storage in touched:
                 continue
-            seen.add(tensor.storage)
+            touched.add(tensor.storage)
             nbytes = self._storages[tensor.storage].nbytes
             last = self._touched.get(tensor.storage)
             read += nbytes
             if last is None or self._clock - last + nbytes > self._room:
                 away += nbytes
-        seen.update(t.storage for t in operator.outputs if t is not None)
-        for number in seen:
+        touched.update(t.storage for t in operator.outputs if t is not None)
+        for number in touched:
             self._clock += self._storages[number].nbytes
-        for number in seen:
+        for number in touched:
             self._touched[number] = self._clock
         return away / read if read else 0.0

@@ -1,5 +1,5 @@
-"""A step of a captured program as it runs: the host hands operators over, the streams run them, each when it
-can.
+"""A step of a captured program simulated: the host launches operators, the streams run them, each as soon as
+it can.
 
 1. The last iteration is played twice, one after the other; a step is what the second adds. So the end of one
    runs beside the beginning of the next, as it does in a loop.
@@ -11,14 +11,14 @@ can.
 4. **low** and **high** are the step played with all kernels and the host as fast, and as slow, as they may
    be: kernels of one kind by how far one is off where it was left out of the table, divided by the root of
    how many there are, and `_TOGETHER` for what all have in common; other GPUs by `_ELSEWHERE` more. Copies
-   from pageable memory are off together: what they take depends on the process (where its memory lies, what
-   of it the host's caches hold). 38.5 MB took 6.1 and 6.2 ms in one process, 4.0 to 6.7 ms in different ones
+   from pageable memory are off together: their time depends on the process (where its memory lies, which
+   part the host's caches hold). 38.5 MB took 6.1 and 6.2 ms in one process, 4.0 to 6.7 ms in different ones
    of one machine (`pageable.json.gz`, `compiled.json.gz`).
 
 Source: `_GAP`, of 500 kernels in a queue that was full before (`host.json.gz`, "gap"). When the host waits:
-CUDA C++ Programming Guide, "API synchronization behavior"; the queue's length was seen on an H100.
-Not modelled: collectives (a program with them has no step time), several streams that share a device. What a
-program was compiled to is seen where it is emulated (`emulation/step.py`, `compiled.py`).
+CUDA C++ Programming Guide, "API synchronization behavior"; the queue's length was measured on an H100.
+Not modelled: collectives (a program with them has no step time), several streams that share a device. A
+compiled program's kernels are known where it is emulated (`emulation/step.py`, `compiled.py`).
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ _ASKS = frozenset(
 _TOGETHER_OFF = frozenset({traffic.HOST_COPY})
 _LISTS = ("_foreach", "_fused_a", "_fused_s")
 _COMPUTES = frozenset({"mm", "bmm", "grouped", "conv", "attention", "recurrent"})
-# What the smallest kernels took longer with an empty cache (1.1 and 1.4 us): their code was not there, as
+# Additional time of the smallest kernels with an empty cache (1.1 and 1.4 us): their code was not there, as
 # after other kernels.
 _CODE = 0.35e-6
 _ROUNDS = 2
@@ -161,7 +161,7 @@ def launches_of(graph: Graph, moments: Sequence[Moment], rates: Rates, slow: flo
     residency = Residency(graph.storages, rates.cache_bytes)
     works = [works_of(operator, graph.storages, rates) for operator in chosen]
     away = [residency.missing(operator) for operator in chosen]
-    taken = iter(table.seconds_of([work for group in works for work in group], rates.beside))
+    entries = iter(table.seconds_of([work for group in works for work in group], rates.beside))
     by_operator: dict[int, Launch] = {}
     before: Operator | None = None
     for operator, group, missing in zip(chosen, works, away, strict=True):
@@ -169,7 +169,7 @@ def launches_of(graph: Graph, moments: Sequence[Moment], rates: Rates, slow: flo
         device = kernels = 0.0
         kinds = []
         for work in group:
-            entry = next(taken)
+            entry = next(entries)
             more = max(entry.cold - entry.warm, 0.0)  # a cache that was only read is clean, as in no step
             time = entry.warm + max(more * missing, min(more, _CODE))
             time, count = (

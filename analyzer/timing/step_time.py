@@ -1,4 +1,4 @@
-"""What a step takes: the result of `step.py`, a part of the estimate."""
+"""A step's time: the result of `step.py`, a part of the estimate."""
 
 from __future__ import annotations
 

@@ -1,14 +1,13 @@
-"""What kernels took on the H100, by category and place: `h100.npz`, and the interpolation between its rows.
+"""Times of kernels on the H100, by category and place: `h100.npz`, and the interpolation between its rows.
 
 1. A row is a measured call: its place (`work.Work`), by what factor it took longer than `base`, and by what
    factor more with nothing in the cache. Logarithms, in steps of an eighth (places), 1/40 and 1/50.
 2. A call takes `base` times its nearest rows' factors, nearer ones counting more: their mean, moved along
    the plane through them, but never beyond them. Of the same category alone: where there is none, of the
    nearest category that `_INSTEAD` names.
-3. How far it may be off is how far these rows lie apart, and at least what leaving one out gave for the
-   category.
-4. What is interpolated is the middle of what a call may take. Steps are sums of many calls, so each counts
-   with the mean of a lognormal distribution that far off; but for copies of pageable memory, which are off
+3. The uncertainty is the spread of these rows, and at least the error of the category with one row left out.
+4. The interpolated time is the middle of a call's range. Steps are sums of many calls, so each counts with
+   the mean of a lognormal distribution that far off; but for copies of pageable memory, which are off
    together.
 
 Source: `python -m benchmarks timing measure` on an H100 80GB HBM3 (torch 2.11.0, CUDA 13.0, cuDNN 9.19, 26
@@ -38,7 +37,7 @@ _SOFT, _POWER, _FLAT = 0.05, 2.0, 0.3
 # A normal distribution's standard deviation over its mean absolute one; the most that the mean is above the
 # middle, as a logarithm.
 _DEVIATION, _MOST_RAISED = sqrt(pi / 2), 0.1
-# What counts for what was not measured: by the beginning of the category.
+# The spread of calls without a measurement, by the beginning of the category.
 UNKNOWN_SPREAD = 0.6
 
 

@@ -16,7 +16,7 @@
 from __future__ import annotations
 
 from analyzer.timing.rates import Rates
-from analyzer.timing.work import Work, log, wide
+from analyzer.timing.work import Work, by_name, log, wide
 
 HOST_COPY = "host_copy"
 _BEGIN = 1.2e-6
@@ -33,7 +33,7 @@ _POSITION, _PLANE, _BETWEEN, _THREADS = 0.95e-9, 0.12e-6, 600, 2048
 
 
 def _longest(*seconds: float) -> float:
-    """What takes longest, or a little more where others take almost as long."""
+    """Return the longest time, or a little more where others are almost as long."""
     return float(sum(value**3 for value in seconds) ** (1 / 3))
 
 
@@ -78,11 +78,15 @@ def summed(itemsize: int, outer: float, kept: float, inner: float, rates: Rates)
 
 
 # Tensors of the shape that are read and written.
-_ROWS = {
-    "native_layer_norm": 2, "native_layer_norm_backward": 5, "_softmax": 2, "_softmax_backward_data": 3,
-    "_log_softmax": 2, "_log_softmax_backward_data": 3, "_fused_rms_norm": 2, "_fused_rms_norm_backward": 5,
-    "nll_loss_forward": 0, "nll_loss_backward": 1,
-}  # fmt: skip
+_ROWS = by_name(
+    {
+        2: "native_layer_norm _softmax _log_softmax _fused_rms_norm",
+        5: "native_layer_norm_backward _fused_rms_norm_backward",
+        3: "_softmax_backward_data _log_softmax_backward_data",
+        0: "nll_loss_forward",
+        1: "nll_loss_backward",
+    }
+)
 
 
 def rows(name: str, itemsize: int, count: float, width: float, rates: Rates) -> Work:
@@ -92,11 +96,13 @@ def rows(name: str, itemsize: int, count: float, width: float, rates: Rates) -> 
     return Work(f"rows:{kind}:{wide(itemsize)}", (log(count), log(width)), _base(nbytes, rates), 0.6 * nbytes)
 
 
-_PLANES = {
-    "batch_norm": 3, "batch_norm_backward": 5, "batch_norm_eval": 2, "mixed_batch_norm": 3,
-    "mixed_batch_norm_backward": 5, "mixed_batch_norm_eval": 2, "native_group_norm": 3,
-    "native_group_norm_backward": 5,
-}  # fmt: skip
+_PLANES = by_name(
+    {
+        3: "batch_norm mixed_batch_norm native_group_norm",
+        5: "batch_norm_backward mixed_batch_norm_backward native_group_norm_backward",
+        2: "batch_norm_eval mixed_batch_norm_eval",
+    }
+)
 
 
 def planes(name: str, itemsize: int, last: bool, sizes: tuple[float, float, float], rates: Rates) -> Work:
@@ -146,11 +152,16 @@ def lookup(name: str, itemsize: int, sizes: tuple[float, float, float], rates: R
 
 
 # Tensors a list reads and writes.
-_LISTS = {
-    "_foreach_add_": 3, "_foreach_mul_": 2, "_foreach_lerp_": 3, "_foreach_addcmul_": 4,
-    "_foreach_addcdiv_": 4, "_foreach_sqrt": 2, "_foreach_div_": 2, "_foreach_norm": 1, "_foreach_add": 3,
-    "_foreach_zero_": 1, "_fused_adamw_": 7, "_fused_sgd_": 5, "_foreach_maximum_": 3, "_foreach_copy_": 2,
-}  # fmt: skip
+_LISTS = by_name(
+    {
+        3: "_foreach_add_ _foreach_lerp_ _foreach_add _foreach_maximum_",
+        2: "_foreach_mul_ _foreach_sqrt _foreach_div_ _foreach_copy_",
+        4: "_foreach_addcmul_ _foreach_addcdiv_",
+        1: "_foreach_norm _foreach_zero_",
+        7: "_fused_adamw_",
+        5: "_fused_sgd_",
+    }
+)
 
 
 def lists(name: str, itemsize: int, tensors: float, each: float, rates: Rates) -> Work:

@@ -1,10 +1,13 @@
-"""A piece of work of the device: what a kernel is called in the table, where it lies there, and what it
-takes at the least."""
+"""A piece of work of the device: the kernel's category in the table, its place there, and its least time."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from math import log2
+from typing import TypeVar
+
+_Value = TypeVar("_Value")
 
 
 @dataclass(frozen=True, slots=True)
@@ -13,9 +16,9 @@ class Work:
 
     place: where it lies among them: logarithms to base two of its sizes, equally many for a category. base:
     seconds by formula, of which the table says by what factor the measured ones differ. moved: bytes read,
-    which may lie in the cache. repeats: how often a recurrent layer's kernels run, 0 for others. kind: what
-    it counts as, where not as its category; spread: how far it may be off at least, as a logarithm. staged:
-    seconds the host takes before the device can begin.
+    which may lie in the cache. repeats: how often a recurrent layer's kernels run, 0 for others. kind: the
+    kind it counts as, where not as its category; spread: how far it may be off at least, as a logarithm.
+    staged: seconds the host takes before the device can begin.
     """
 
     category: str
@@ -26,6 +29,11 @@ class Work:
     kind: str = ""
     spread: float = 0.0
     staged: float = 0.0
+
+
+def by_name(names: Mapping[_Value, str]) -> dict[str, _Value]:
+    """Return a table from name to value, given the names of each value in one text."""
+    return {name: value for value, text in names.items() for name in text.split()}
 
 
 def log(value: float) -> float:

@@ -13,11 +13,11 @@ from collections.abc import Iterator, Mapping
 
 
 class Assumptions:
-    """Values the user assumes; asked: places where the program read one."""
+    """Values the user assumes; used: places where the program read one."""
 
     def __init__(self, values: Mapping[str, bool | int | float] | None = None) -> None:
         self._values = dict(values or {})
-        self.asked: set[str] = set()
+        self.used: set[str] = set()
 
     def __bool__(self) -> bool:
         return bool(self._values)
@@ -27,14 +27,14 @@ class Assumptions:
         for place, value in self._values.items():
             file, _, number = place.rpartition(":")
             if int(number) == line and (path == file or path.replace("\\", "/").endswith(f"/{file}")):
-                self.asked.add(place)
+                self.used.add(place)
                 return value
         return None
 
     def notes(self) -> Iterator[str]:
         """Yield a note for each assumption: read, or without effect."""
         for place, value in self._values.items():
-            if place in self.asked:
-                yield f"{place}: {value} is assumed, as was said"
+            if place in self.used:
+                yield f"{place}: {value} is assumed, as given"
             else:
-                yield f"nothing was read at {place}: what was said to be assumed there had no effect"
+                yield f"nothing was read at {place}: the assumption for it had no effect"

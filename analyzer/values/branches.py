@@ -1,4 +1,4 @@
-"""Branches on data inside widely used libraries, and the way the analysis takes.
+"""Branches on data inside widely used libraries, and the branch that the analysis takes.
 
 A branch on values that only a real run has is an error (`answers.py`), because the two ways may need
 different memory. These few are different: they sit in library code the user cannot change, and one way is
@@ -14,12 +14,11 @@ plainly the one to plan for. The assumption is noted in the estimate.
    other kernels: the mask is taken for an arbitrary one.
 4. `torch.distributions` checks its arguments: a healthy run's are valid.
 5. L-BFGS stops where the loss no longer changes: in a run that learns it falls. It remembers a step along
-   which the gradient
-   grew (`ys > 1e-10`): every step of such a run is one, until its history is full. Its line search takes the
-   first step it tries.
+   which the gradient grew (`ys > 1e-10`): every step of such a run is one, until its history is full. Its
+   line search takes the first step it tries.
 6. torchdiffeq's adaptive solvers accept or reject a step, and go on until they are there: every step is taken
-   to be accepted, one for each point in time. How many a real run needs is data.
-7. What a program asserts of its values holds in a healthy run, and so does what it checks with `if` before it
+   to be accepted, one for each point in time. Their number in a real run depends on data.
+7. A program's assertions on its values hold in a healthy run, and so do its checks with `if` before it
    raises an error. `torch.testing.assert_close` is such a check; `torch.jit.trace` compares with it what it
    traced, and calls the module once more where both are close (`torch/jit/_trace.py`, `_check_trace`).
 8. `SyncBatchNorm` leaves out ranks whose input is empty: the other ranks are taken to be as this one, whose
@@ -27,13 +26,13 @@ plainly the one to plan for. The assumption is noted in the estimate.
 9. transformers' beam search ends where no open beam can become better, and cuts its result to the longest one
    written: it is taken to go on to the longest length it may, which needs the most memory.
 10. Whisper cuts its tokens where two timestamps follow each other: none are taken to be among them, so every
-    window of the sound is one segment, and none is heard twice. Where the generation's configuration has no
-    `no_timestamps_token_id` that is a fact: timestamps begin behind the vocabulary
+    window of the sound is one segment, and none is processed twice. Where the generation's configuration has
+    no `no_timestamps_token_id` that is a fact: timestamps begin behind the vocabulary
     (`transformers/models/whisper/generation_whisper.py`, `_set_return_timestamps`).
 11. Assisted decoding keeps the drafted tokens that the model itself would have chosen (`_assisted_decoding`,
-    `n_matches`): none are, so the model is called once a token, and every length a sequence can have is met
-    with all the candidates it can have there. Whichever are accepted, a run meets some of these lengths: what
-    it has allocated at most is no more. It may be where a schedule drafts more after a success
+    `n_matches`): none are, so the model is called once a token, and every length a sequence can have occurs
+    with all the candidates it can have there. Whichever are accepted, a run has some of these lengths: its
+    peak is no larger. It may be where a schedule drafts more after a success
     (`num_assistant_tokens_schedule="heuristic"`), or fewer after a failure.
 """
 

@@ -1,16 +1,17 @@
-"""How much is computed beside a program: bytes of integers and truth values, work among its numbers.
+"""The budget of values computed beside a program: bytes of integers and truth values, work on its numbers.
 
 1. Integers and truth values are followed in tensors of up to `LIMIT` elements. Made of small ones they may be
    larger (a mask of all pairs, or triplets, of labels), up to `LARGE_BYTES` each, until `LARGE_WORK` bytes of
    such were read and written.
-2. What a program decides by its numbers shapes its memory: the steps of an adaptive solver, the rows a
-   threshold leaves. To know them is to compute them, which a small program allows (`Effort`). Where no whole
-   program is followed, numbers are followed as integers are.
+2. A program's decisions by its numbers shape its memory: the steps of an adaptive solver, the rows a
+   threshold leaves. They are known only by computing them, which a small program allows (`Effort`). Where no
+   whole program is followed, numbers are followed as integers are.
 3. Work is counted in elements that are read or written; multiplications of matrices are a fraction of one
    each, or one where their numbers have less than 4 bytes. It does not depend on the machine, so that every
    machine gives one estimate.
 4. So much may be spent between one question and the next: a flag the program reads, or a size, that its
-   numbers decide. A program that asks nothing has spent it in a moment; one that asks goes on, up to a total.
+   numbers decide. A program without such questions has spent it in a moment; one with them goes on, up to a
+   total.
 5. A generation goes on to the longest length it may, whatever the numbers say: in it they are not followed.
 6. Once it is spent, numbers are followed in small tensors only. So it is from the beginning among several
    ranks that are traced: what other ranks compute is not known there.
@@ -45,10 +46,12 @@ _FACTORS = {
 }
 _MULTIPLYING = frozenset({*_FACTORS, aten.convolution.default, aten.convolution_backward.default})
 # Their work is that of a few products of the matrix with itself, one multiplication at a time.
-_FACTORIZING = ("_linalg_det", "_linalg_eig", "_linalg_slogdet", "_linalg_solve", "_linalg_svd", "cholesky",
-"geqrf", "linalg_cholesky", "linalg_eig", "linalg_householder", "linalg_inv", "linalg_ldl", "linalg_lstsq",
-"linalg_lu", "linalg_matrix_exp", "linalg_qr", "linalg_solve", "lu_", "orgqr", "ormqr", "triangular_solve",
-)  # fmt: skip
+_NAMES = (
+    "_linalg_det _linalg_eig _linalg_slogdet _linalg_solve _linalg_svd cholesky geqrf linalg_cholesky"
+    " linalg_eig linalg_householder linalg_inv linalg_ldl linalg_lstsq linalg_lu linalg_matrix_exp linalg_qr"
+    " linalg_solve lu_ orgqr ormqr triangular_solve"
+)
+_FACTORIZING = tuple(_NAMES.split())
 
 
 class Budget:

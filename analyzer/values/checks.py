@@ -1,5 +1,4 @@
-"""What a line of the program does with a value it reads: whether a loop waits for it, whether a check fails
-by it.
+"""The use of a value that a line of the program reads: in the condition of a loop, or of a check.
 
 A line is "path:12". Files that cannot be read, or parsed, do nothing.
 """

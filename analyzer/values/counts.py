@@ -36,18 +36,19 @@ aten = torch.ops.aten
 _MOST_COUNTED = 1 << 26
 # Comparisons with a number, and whether they hold below it.
 COMPARING = {
-    aten.lt.Scalar: True, aten.le.Scalar: True, aten.gt.Scalar: False, aten.ge.Scalar: False,
-}  # fmt: skip
+    aten.lt.Scalar: True,
+    aten.le.Scalar: True,
+    aten.gt.Scalar: False,
+    aten.ge.Scalar: False,
+}
 # An order's places, among the results of what sorts.
 SORTING = {aten.sort.default: 1, aten.sort.stable: 1}
 EQUAL = (aten.eq.Scalar, aten.eq.Tensor)
 CHOOSING = aten.topk.default
 ROWS_WITH_ANY = aten.any.dim
-# What carries on how many elements are not zero at most: as many as its operands have together.
-JOINING = (
-    aten.bitwise_or.Tensor, aten.logical_or.default, aten.cat.default, aten._to_copy.default,
-    aten.clone.default,
-)  # fmt: skip
+# Operators whose results have at most as many elements that are not zero as their operands together.
+_COPYING = (aten._to_copy.default, aten.clone.default)
+JOINING = (aten.bitwise_or.Tensor, aten.logical_or.default, aten.cat.default, *_COPYING)
 DRAWING = (aten.rand.default, aten.uniform_.default)
 DRAWING_NORMAL = (aten.randn.default, aten.normal_.default)
 ZEROS = (aten.zeros_like.default, aten.zeros.default, aten.new_zeros.default)
@@ -80,7 +81,7 @@ class KnownCounts:
         # Of masks of what equals a number: the compared storage and the number; of each compared storage: how
         # many were taken to equal which.
         self._equal: dict[int, tuple[torch.Size, int, Any]] = {}
-        self._taken: dict[int, dict[Any, int]] = {}
+        self._assumed_equal: dict[int, dict[Any, int]] = {}
         self._chosen: dict[int, Chosen] = {}
         # Of masks that decided a size: how many elements were taken to be true.
         self._supposed: dict[int, tuple[torch.Size, int]] = {}
@@ -98,7 +99,7 @@ class KnownCounts:
         self._at_most.pop(key, None)
         self._at_least.pop(key, None)
         self._equal.pop(key, None)
-        self._taken.pop(key, None)
+        self._assumed_equal.pop(key, None)
         self._chosen.pop(key, None)
         self._supposed.pop(key, None)
 
@@ -118,9 +119,9 @@ class KnownCounts:
         if equal is None or not mask.numel():
             return None
         compared, number = equal
-        taken = self._taken.get(compared, {})
+        assumed = self._assumed_equal.get(compared, {})
         rows, each, _ = self._chosen.get(compared, Chosen(mask.numel(), 1, 0))
-        return taken.get(number, max(min(rows, rows * each - sum(taken.values())), 1))
+        return assumed.get(number, max(min(rows, rows * each - sum(assumed.values())), 1))
 
     def _equal_to(self, mask: torch.Tensor) -> tuple[int, Any] | None:
         """Return the compared storage and the number it is compared with; None of any other mask."""
@@ -151,13 +152,13 @@ class KnownCounts:
         if self._chosen[equal[0]].each == mask.size(-1):
             self._equal[self._key(rows)] = rows.shape, *equal
 
-    def taken(self, mask: torch.Tensor, count: int) -> None:
+    def suppose(self, mask: torch.Tensor, count: int) -> None:
         """Record that this many elements of a mask were assumed true."""
         if mask.dtype is torch.bool and mask.dim() and not mask.storage_offset():
             self._supposed[self._key(mask)] = mask.shape, count
         equal = self._equal_to(mask)
         if equal is not None and equal[0] in self.keys:
-            self._taken.setdefault(equal[0], {})[equal[1]] = count
+            self._assumed_equal.setdefault(equal[0], {})[equal[1]] = count
 
     def supposed(self, mask: torch.Tensor) -> torch.Tensor | None:
         """Return a host mask with as many true elements as this one was counted with, its first ones; None
@@ -244,7 +245,7 @@ class KnownCounts:
         most: int = math.prod((*shape[:dimension], *shape[dimension + 1 :]))
         return min(rows, most)
 
-    def found(self, call: DispatchedCall, mask: torch.Tensor) -> None:
+    def note_equal(self, call: DispatchedCall, mask: torch.Tensor) -> None:
         """Note a mask of where an order, or several, have one place, or anything else equals a number."""
         order, place = call.argument("self"), call.argument("other")
         places = self._orders.get(self._key_of(order), 0)

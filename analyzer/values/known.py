@@ -10,8 +10,8 @@ operator whose every input is known also runs on ordinary CPU memory.
 3. Where a result's size depends on values (`nonzero`, boolean indices, `masked_select`), it is known with
    them: also how many different values there are (`unique`), and up to which they go (`bincount`). How many
    elements are not zero may be known without them (`counts.py`).
-4. Uninitialised results are unknown, and so are those of operators a CPU does not have, and what is drawn,
-   unless the engine has a generator for it.
+4. Uninitialised results are unknown, and so are those of operators a CPU does not have, and random numbers,
+   unless the engine has a generator for them.
 5. One known operand may decide: true "or" anything is true, and zero "and" anything zero. That ends a
    generation at its longest length, whatever the tokens are. Of a tensor whose elements are all the same (the
    graph each node of a single graph belongs to), so is everything that is taken, wherever from. Of a tensor
@@ -19,9 +19,9 @@ operator whose every input is known also runs on ordinary CPU memory.
    that is left empty (`new_empty`) is written in parts, all of which may be known: it is zeros until then.
 6. The numbers of a whole program are followed, as a CPU computes them, while that is little work
    (`budget.py`). A tensor that is left empty is zeros until it is written.
-7. What is computed from a stand-in is one, too; an operand that is none decides before it.
+7. A value computed from a stand-in is one, too; an operand that is none decides before it.
 
-Not modelled: what is larger than the budget.
+Not modelled: values beyond the budget.
 """
 
 from __future__ import annotations
@@ -69,17 +69,18 @@ _TAKING = (aten.index.Tensor, aten.index_select.default, aten.gather.default)
 # Tensors made like another one, whose values do not matter, and their own value, or the argument that says
 # it.
 _LIKE = {
-    aten.new_zeros.default: 0, aten.zeros_like.default: 0, aten.new_ones.default: 1,
+    aten.new_zeros.default: 0,
+    aten.zeros_like.default: 0,
+    aten.new_ones.default: 1,
     aten.ones_like.default: 1,
-    aten.new_full.default: "fill_value", aten.full_like.default: "fill_value",
-}  # fmt: skip
-_LEFT_EMPTY = frozenset(
-    {aten.empty.memory_format, aten.empty_strided.default, aten.empty_like.default, aten.new_empty.default,
-     aten.new_empty_strided.default}
-)  # fmt: skip
+    aten.new_full.default: "fill_value",
+    aten.full_like.default: "fill_value",
+}
+_EMPTY_LIKE = (aten.empty_like.default, aten.new_empty.default, aten.new_empty_strided.default)
+_LEFT_EMPTY = frozenset((aten.empty.memory_format, aten.empty_strided.default, *_EMPTY_LIKE))
 # Operators that read nothing of what they write to; so do those with `out=`.
-_WRITERS = ("copy_", "fill_", "zero_", "normal_", "uniform_", "random_", "bernoulli_", "exponential_",
-"geometric_", "log_normal_", "cauchy_")  # fmt: skip
+_DRAWING = "normal_ uniform_ random_ bernoulli_ exponential_ geometric_ log_normal_ cauchy_"
+_WRITERS = frozenset(("copy_", "fill_", "zero_", *_DRAWING.split()))
 # Operators whose result one known operand may decide, and those that need none that is known.
 DECIDING = frozenset({_ANY, ROWS_WITH_ANY, *_ABSORBING, *_TAKING, *COMPARING, *EQUAL})
 FROM_NOTHING = frozenset(
@@ -323,7 +324,7 @@ class KnownValues:
         does."""
         func = call.func
         if func in COMPARING or func in EQUAL:
-            looks = self.counts.compared if func in COMPARING else self.counts.found
+            looks = self.counts.compared if func in COMPARING else self.counts.note_equal
             looks(call, results[0])
             return False
         if func in _TAKING and results:

@@ -1,11 +1,12 @@
-"""Results whose size depends on data: as large as the values say, where they are known, else as they can be.
+"""Results whose size depends on data: the size by the values, where they are known, else the largest
+possible one.
 
 1. `nonzero`, boolean masks, `masked_select` and `unique` give at most one result for every element they look
-   at, fewer where a mask is made of numbers that are drawn (`counts.py`); what is kept of boxes
-   (`torchvision::nms`), at most every box.
+   at, fewer where a mask is made of numbers that are drawn (`counts.py`); `torchvision::nms` keeps at most
+   every box.
 2. `bincount` gives `minlength` counts: the values are taken to be below it, as a program that names it wants
    them. Without it, at most one for every element is assumed.
-3. Whoever follows the program may say how many there are (`assume`), and the notes name the line in any case.
+3. The user may set their number (`assume`), and the notes name the line in any case.
 
 A size that nothing bounds (`repeat_interleave` by a tensor, without `output_size`) is an error that asks for
 `--assume`.
@@ -29,13 +30,11 @@ aten = torch.ops.aten
 UNTAGGED = ("torchvision::nms.default", "aten::repeat_interleave.Tensor", "aten::_unique.default")
 
 # Their results have one entry for each value that is there, or for each up to the largest.
-_COUNTING = (
-    aten.unique_consecutive.default, aten._unique2.default, aten._unique.default, aten.unique_dim.default,
-    aten.unique_dim_consecutive.default,
-    aten.bincount.default,
-)  # fmt: skip
+_UNIQUE = (aten._unique2.default, aten._unique.default, aten.unique_dim.default)
+_CONSECUTIVE = (aten.unique_consecutive.default, aten.unique_dim_consecutive.default)
+_COUNTING = (*_UNIQUE, *_CONSECUTIVE, aten.bincount.default)
 
-# What they select from.
+# The operand they select from.
 _SELECTING = {"aten::masked_select": "self", "aten::masked_scatter_backward": "grad_output"}
 
 

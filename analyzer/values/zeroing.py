@@ -1,12 +1,13 @@
-"""How many elements are not zero at most after an operator that writes zeros by chance, or by a mask.
+"""An upper bound of nonzero elements after an operator that writes zeros at random, or by a mask.
 
-1. What a mask of a known number of elements is multiplied with, or keeps (`where`), has no more that are not
-   zero than the mask.
-2. What zeros are written to through a mask (`masked_fill`, `x[mask] = 0`) has no more than the mask leaves.
+1. A product with a mask of a known number of elements, or its choice (`where`), has no more nonzero elements
+   than the mask.
+2. A tensor with zeros written through a mask (`masked_fill`, `x[mask] = 0`) has no more than the mask
+   leaves.
 3. Of what a dropout or a draw of truth values keeps with a probability, more are not seen in a thousand
    million runs (`counts.py`, rule 2).
 4. Of normal numbers, so many are above nothing (`relu`).
-5. What is not equal to zero (`ne`) is as many as are not zero.
+5. A comparison with zero (`ne`) is true for as many as are not zero.
 """
 
 from __future__ import annotations
@@ -28,9 +29,9 @@ _PUTTING = (aten.index_put.default, aten.index_put_.default)
 _DRAWING_FLAGS = (aten.bernoulli.p, aten.bernoulli_.float)
 _RECTIFYING = (aten.relu.default, aten.relu_.default)
 _HANDLED = {
-    *_UNEQUAL, *_MULTIPLYING, *_FILLING, *_FILLING_BY_TENSOR, *_PUTTING, *_DRAWING_FLAGS, *_RECTIFYING,
-    aten.where.self, aten.native_dropout.default,
-}  # fmt: skip
+    *(*_UNEQUAL, *_MULTIPLYING, *_FILLING, *_FILLING_BY_TENSOR, *_PUTTING, *_DRAWING_FLAGS, *_RECTIFYING),
+    *(aten.where.self, aten.native_dropout.default),
+}
 
 
 def most_left(call: DispatchedCall, counts: KnownCounts, most: Any) -> int | None:

@@ -1,7 +1,7 @@
 """Turn the GPU of this machine into a profile: stage by stage, each resumable, nothing guessed.
 
 1. Stages: the device, how cuDNN describes it, and its context; the library families; NCCL, if several ranks
-   are asked for; checks of the scratch rules. What each stage found is kept in `PROFILE.partial` until the
+   are asked for; checks of the scratch rules. Each stage's figures are kept in `PROFILE.partial` until the
    last one is over: an interrupted calibration goes on where it stopped.
 2. A family's modules are its growth outside the allocator at the first use. It counts **per thread** when a
    second thread adds at least half as much again: then its bytes are what the second adds, because the first
@@ -12,11 +12,11 @@
    product with bias, which may take both, takes beyond that. Where it takes no more (torch 2.12 to 2.14 run
    it in cuBLAS's), 1 MiB is assumed for other releases.
 4. With several ranks, NCCL: communicators made and used by as many processes with a GPU each
-   (`runs/communicators.py`). What a communicator and its ring take is seen by a second one, because the first
-   also load the library's code; what a message takes by one in the other direction.
+   (`runs/communicators.py`). The memory of a communicator and its ring is measured with a second one,
+   because the first also loads the library's code; a message's memory with one in the other direction.
 5. The host's speed is by how much longer it takes over common calls than the H100's host did
    (`timing/host.py`, `LOOPS`): the mean of their ratios' logarithms.
-6. Checks change nothing in the profile. Where a rule predicts other than was measured, that is said.
+6. Checks change nothing in the profile. A rule whose prediction differs from the measurement is reported.
 
 The profile obeys `devices/schema.json` and is used with `--device PROFILE.json`.
 """

@@ -87,7 +87,9 @@ def _measured(emulation: Emulated) -> Mapping[str, Any]:
     """Return the emulated run in the form of a measured one (`runs/program.py`)."""
     estimate = emulation.estimate
     top = {name: getattr(estimate, name) for name in ("peak_allocated", "peak_reserved", "peak_requested")}
-    trace = (dict(zip(("action", "addr", "size"), entry, strict=False)) for entry in emulation.seen["events"])
+    trace = (
+        dict(zip(("action", "addr", "size"), entry, strict=False)) for entry in emulation.record["events"]
+    )
     measured: dict[str, Any] = {
         "marks": [
             {"event": mark.event, "allocated": mark.allocated, "reserved": mark.reserved}
@@ -105,7 +107,7 @@ def _measured(emulation: Emulated) -> Mapping[str, Any]:
         last = estimate.timeline
         measured["out_of_memory"] = {
             "after": estimate.marks[-1].event if estimate.marks else "start",
-            "message": str(emulation.seen["ended"].get("message", "")),
+            "message": str(emulation.record["ended"].get("message", "")),
             "counters": {"allocated": last.allocated[-1], "reserved": last.reserved[-1]},
         }
     return measured

@@ -48,8 +48,8 @@ def verify_onnx(
         options = _described(options, feeds.saved(arrays))
     settings = {**options.runtime_options, "provider": provider}
     if provider == "cpu":
-        # What is predicted and what is run are the same session: one whose layouts are followed. The level is
-        # said last, so that it holds whatever name it was given by.
+        # The prediction and the run are of the same session, one whose layouts are modelled. The level is
+        # set last, so that it holds under either of its names.
         level = min(parse(settings).graph_optimization_level, FOLLOWED_ON_CPU)
         settings.pop("graph_optimization_level", None)
         settings["graph_optimization_level"] = level

@@ -40,9 +40,12 @@ def verify_program(
     notes = machine.check_room(predicted.estimate.device_used, gpu, force)
     tell("running the program")
     job = {
-        "kind": "whole_program", "script": str(place), "module": isinstance(place, str), "arguments": words,
+        "kind": "whole_program",
+        "script": str(place),
+        "module": isinstance(place, str),
+        "arguments": words,
         "timeout_seconds": TIMEOUT_SECONDS,
-    }  # fmt: skip
+    }
     measured = jobs.result_of(jobs.run(job, jobs.environment_of(options)), name)
     tell("comparing")
     return compared(predicted, measured, machine.fingerprint(gpu), notes)

@@ -70,10 +70,10 @@ class Flags:
 def parse(options: Mapping[str, Any], environment: Mapping[str, str] = os.environ) -> Flags:
     """Return the flags as the program sees them. Raises OptionError for a bad name or value."""
     fields = {field.name: str(field.type) for field in dataclasses.fields(Flags)}
-    said: dict[str, Any] = {}
+    flags: dict[str, Any] = {}
     for name, kind in fields.items():
         if PREFIX + name in environment:
-            said[name] = _value(PREFIX + name, environment[PREFIX + name], kind)
+            flags[name] = _value(PREFIX + name, environment[PREFIX + name], kind)
     for name, value in options.items():
         plain = _ALIASES.get(name, name.removeprefix(PREFIX))
         if plain not in fields:
@@ -82,8 +82,8 @@ def parse(options: Mapping[str, Any], environment: Mapping[str, str] = os.enviro
                 f"unknown runtime option {name!r} for paddle",
                 f"{did_you_mean(name, known) or did_you_mean(PREFIX + name, known)}one of {', '.join(known)}",
             )
-        said[plain] = _value(name, value, fields[plain])
-    return Flags(**said)
+        flags[plain] = _value(name, value, fields[plain])
+    return Flags(**flags)
 
 
 def _value(name: str, value: Any, kind: str) -> Any:

@@ -17,31 +17,32 @@ from analyzer.graph import Operator, Phase
 from analyzer_plugins.static_graph.variables import RESHAPES
 
 # operator -> PaddlePaddle's operator. Its in-place variant ends in "_"; the result goes into operand 0.
+_ATEN = "relu sigmoid tanh exp log sqrt rsqrt abs sin cos erf silu elu leaky_relu hardtanh reciprocal square"
+_ONNX = (
+    "Relu Sigmoid Tanh Exp Log Sqrt Abs Sin Cos Erf Elu Clip Reciprocal Softmax Add Reshape Flatten Squeeze"
+    " Unsqueeze"
+)
 FORWARD = {
-    "aten::relu.default": "relu", "aten::sigmoid.default": "sigmoid", "aten::tanh.default": "tanh",
-    "aten::exp.default": "exp", "aten::log.default": "log", "aten::sqrt.default": "sqrt",
-    "aten::rsqrt.default": "rsqrt", "aten::abs.default": "abs", "aten::sin.default": "sin",
-    "aten::cos.default": "cos", "aten::erf.default": "erf", "aten::silu.default": "silu",
-    "aten::elu.default": "elu", "aten::leaky_relu.default": "leaky_relu",
-    "aten::hardtanh.default": "hardtanh", "aten::clamp.default": "clip",
-    "aten::reciprocal.default": "reciprocal", "aten::square.default": "square",
-    "aten::_softmax.default": "softmax", "aten::add.Tensor": "add", "aten::sub.Tensor": "subtract",
-    "aten::mul.Tensor": "multiply", "aten::div.Tensor": "divide", "Relu": "relu", "Sigmoid": "sigmoid",
-    "Tanh": "tanh", "Exp": "exp", "Log": "log", "Sqrt": "sqrt", "Abs": "abs", "Sin": "sin", "Cos": "cos",
-    "Erf": "erf", "Elu": "elu", "LeakyRelu": "leaky_relu", "Clip": "clip", "Reciprocal": "reciprocal",
-    "Softmax": "softmax", "Add": "add", "Sub": "subtract", "Mul": "multiply", "Div": "divide",
-    "Reshape": "reshape", "Flatten": "flatten", "Squeeze": "squeeze", "Unsqueeze": "unsqueeze",
-}  # fmt: skip
+    **{f"aten::{name}.default": name for name in _ATEN.split()},
+    **{name: name.lower() for name in _ONNX.split()},
+    "aten::clamp.default": "clip",
+    "aten::_softmax.default": "softmax",
+    "aten::add.Tensor": "add",
+    "aten::sub.Tensor": "subtract",
+    "aten::mul.Tensor": "multiply",
+    "aten::div.Tensor": "divide",
+    "LeakyRelu": "leaky_relu",
+    "Sub": "subtract",
+    "Mul": "multiply",
+    "Div": "divide",
+}
 # In the backward pass operand 0 is the gradient of the result.
+_BACKWARD = "sigmoid tanh leaky_relu elu silu hardtanh hardswish hardsigmoid softplus"
 BACKWARD = {
-    "aten::threshold_backward.default": "relu_grad", "aten::sigmoid_backward.default": "sigmoid_grad",
-    "aten::tanh_backward.default": "tanh_grad", "aten::leaky_relu_backward.default": "leaky_relu_grad",
-    "aten::elu_backward.default": "elu_grad", "aten::silu_backward.default": "silu_grad",
-    "aten::hardtanh_backward.default": "hardtanh_grad", "aten::hardswish_backward.default": "hardswish_grad",
-    "aten::hardsigmoid_backward.default": "hardsigmoid_grad",
-    "aten::softplus_backward.default": "softplus_grad",
+    **{f"aten::{name}_backward.default": f"{name}_grad" for name in _BACKWARD.split()},
+    "aten::threshold_backward.default": "relu_grad",
     "aten::native_group_norm_backward.default": "group_norm_grad",
-}  # fmt: skip
+}
 RESHAPE = ("reshape", "reshape_grad", "squeeze", "squeeze_grad", "unsqueeze", "unsqueeze_grad")
 
 

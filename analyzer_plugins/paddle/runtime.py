@@ -1,16 +1,16 @@
 """PaddlePaddle as a runtime: the captured program as a static graph, under its executor and one of its
 allocators.
 
-What is a rule, and where it stands: garbage collection by threshold and fraction, in-place operators, both
-allocation strategies, the memory limit (document 003; `static_graph/executor.py`, `in_place.py`,
-`allocators/paddle.py` name the source files). What is an assumption is said in the notes of every estimate.
+Rules: garbage collection by threshold and fraction, in-place operators, both allocation strategies, the
+memory limit (document 003; `static_graph/executor.py`, `in_place.py`, `allocators/paddle.py` name the source
+files). The notes of every estimate name the assumptions.
 
 Source: document 003 and PaddlePaddle's source, by the files these modules name.
 
 Recomputation: `--checkpoint PATTERN` recomputes the matching modules in the backward pass of the captured
 program, which is what PaddlePaddle's `recompute` and RecomputeOptimizer do: the operators run again before
-their gradients, and only a segment's inputs are kept. The executor then frees what is recomputed as anything
-else.
+their gradients, and only a segment's inputs are kept. The executor then frees the recomputed tensors like
+any others.
 
 Not modelled: dygraph mode (it frees as PyTorch does), CINN and other fusions, several streams, the virtual
 memory allocator (`FLAGS_use_virtual_memory_auto_growth`), NVML figures of PaddlePaddle's own modules.

@@ -1,2 +1,1 @@
-"""What PaddlePaddle's and TensorFlow's executors have in common: a graph of variables, each with one
-buffer."""
+"""Common parts of PaddlePaddle's and TensorFlow's executors: a graph of variables, each with one buffer."""

@@ -1,11 +1,12 @@
-"""What an executor of a static graph asks of its allocator: variables, buffers passed on in place, garbage.
+"""Requests of a static graph's executor to its allocator: variables, buffers passed on in place, garbage.
 
 1. **Start**: parameters, buffers and the optimizer's state are persistable: made before the first run, kept
    to the end.
 2. **Feeds** stay until the next run's are there (live ranges of the policy "eager").
 3. **A run** executes the operators in the captured order, one stream. A variable's buffer is requested when
-   its maker runs. It is garbage after the last operator that reads it (`liveness`, policy "last_use"); what
-   nobody reads is a result, and garbage when the captured program drops it, at the latest at the run's end.
+   its maker runs. It is garbage after the last operator that reads it (`liveness`, policy "last_use"); a
+   variable that nobody reads is a result, and garbage when the captured program drops it, at the latest at
+   the run's end.
 4. **In place**: an operator named by the framework's table writes its result into the buffer of an operand
    that is garbage after it, is neither persistable nor a feed, and has the same size and element type.
 5. **Garbage** goes as `Collection` says: it is freed, together, when `threshold_bytes` have gathered (at most
@@ -13,12 +14,12 @@
    are collected, until they make up that part of the run's collectable bytes. Towards the threshold also
    counts a variable whose memory lives on: a feed after its last reader, an operand that was passed on in
    place (`tests/data/paddle_cpu.json`).
-6. What is not collected keeps its memory until the next run has been fed and overwrites it; in these events
-   it is given back at that moment. The most that is held is the same.
+6. A variable that is not collected keeps its memory until the next run has been fed and overwrites it; in
+   these events it is given back at that moment. The peak is the same.
 7. **The optimizer** is one kernel a parameter that works in place: of its phase only the state is requested.
 8. A kernel's workspace, where `workspace` knows one, is taken for the time the kernel runs;
-   `backward_bound_bytes`, an upper bound of what the framework's backward pass holds beside the captured
-   one's, for the time of that pass.
+   `backward_bound_bytes`, an upper bound of the framework's backward pass beside the captured one's, for the
+   time of that pass.
 
 Source: what PaddlePaddle 3.3.1 did on a CPU (`benchmarks/paddlepaddle/observe.py`,
 `tests/data/paddle_cpu.json`); `paddle/fluid/framework/new_executor/garbage_collector/`,
@@ -41,9 +42,9 @@ from analyzer.runtimes.events import AllocationEvent, Event, Free, Malloc
 from analyzer_plugins.static_graph.variables import Variables
 
 PERSISTABLE = frozenset({Category.PARAMETER, Category.BUFFER, Category.OPTIMIZER_STATE})
-# What no operator may write its result into: persistable variables, and feeds.
+# Variables that no operator may write its result into: persistable ones, and feeds.
 FIXED = PERSISTABLE | {Category.INPUT}
-# What frees in whole blocks counts whole blocks: both frameworks' allocators round to 256 B.
+# Collection counts whole blocks: both frameworks' allocators round to 256 B.
 BLOCK_BYTES = 256
 # Rules behind the requests (`rules.py`).
 VARIABLE, WORKSPACE, SUMS = "static-variable", "assumed-workspace", "gradients-of-sums"
@@ -58,8 +59,8 @@ class Collection:
     fraction: float = 1.0
 
 
-# What an operator, and the captured one it comes from, takes while it runs: bytes, and how they are known
-# ("exact", "measured", "bounded").
+# The memory that an operator, and the captured one it comes from, takes while it runs: bytes, and how they
+# are known ("exact", "measured", "bounded").
 Workspace = Callable[[Operator, int], tuple[int, str]]
 # Which operands an operator may write result 0 into, in order of preference.
 InPlace = Callable[[Operator], tuple[int, ...]]

@@ -1,17 +1,17 @@
-"""What kernels take for themselves under PaddlePaddle and TensorFlow, as far as it is known.
+"""Kernels' own memory under PaddlePaddle and TensorFlow, as far as it is known.
 
 1. Convolutions run in cuDNN, whose workspace comes from the framework's allocator and goes back when the
-   kernel has run. How much cuDNN takes is known for PyTorch's calls
-   (`runtimes/pytorch/scratch/convolution.py`); the same is assumed here, also for an ONNX node of the same
-   geometry, at most the framework's own limit, with the basis it has there.
-2. Which library families are loaded: cuDNN for convolutions, cuBLAS for matrix products.
+   kernel has run. Its size is known for PyTorch's calls (`runtimes/pytorch/scratch/convolution.py`); the
+   same is assumed here, also for an ONNX node of the same geometry, at most the framework's own limit, with
+   the basis it has there.
+2. Loaded library families: cuDNN for convolutions, cuBLAS for matrix products.
 3. PaddlePaddle's `add_grad` writes a gradient for each operand of a sum; counted at a bound.
 
 Source: cuDNN's choices as measured for PyTorch (`libraries/cudnn/choices.py`), an assumption for other
 frameworks; `paddle/phi/kernels/impl/elementwise_grad_kernel_impl.h` and `tests/data/paddle_cpu.json` for the
 gradients of sums.
 
-Not modelled: other kernels' scratch memory, which these frameworks' sources decide and nobody has recorded.
+Not modelled: other kernels' scratch memory, which these frameworks' sources decide and no record has.
 """
 
 from __future__ import annotations
@@ -28,9 +28,8 @@ from analyzer_plugins.static_graph.variables import PRODUCTS
 _CONVOLUTIONS = frozenset({"aten::convolution.default", "aten::convolution_backward.default"})
 _ONNX_CONVOLUTIONS = frozenset({"Conv", "ConvTranspose"})
 _ONNX_PRODUCTS = frozenset({"MatMul", "Gemm"})
-_CONVOLUTION_ARGUMENTS = (
-    "input", "weight", "bias", "stride", "padding", "dilation", "transposed", "output_padding", "groups",
-)  # fmt: skip
+_ARGUMENTS = "input weight bias stride padding dilation transposed output_padding groups"
+_CONVOLUTION_ARGUMENTS = tuple(_ARGUMENTS.split())
 
 
 def convolution_workspace(captured: Graph, profile: DeviceProfile, limit_bytes: int) -> Workspace:
@@ -97,14 +96,14 @@ def _as_pytorch_calls(node: Operator) -> Operator:
 
 
 def libraries(graph: Graph) -> frozenset[str]:
-    """The library families a program loads: cuDNN for convolutions, cuBLAS for matrix products."""
+    """Return the library families a program loads: cuDNN for convolutions, cuBLAS for matrix products."""
     names = {operator.name for operator in graph.operators}
-    found = set()
+    families = set()
     if names & (_CONVOLUTIONS | _ONNX_CONVOLUTIONS):
-        found.add("cudnn")
+        families.add("cudnn")
     if names & (PRODUCTS | _ONNX_PRODUCTS):
-        found.add("cublas")
-    return frozenset(found)
+        families.add("cublas")
+    return frozenset(families)
 
 
 def gradients_of_sums(graph: Graph, collected: bool) -> int:

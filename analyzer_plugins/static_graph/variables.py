@@ -30,18 +30,13 @@ from analyzer.graph import Birth, Category, Graph, Moment, Operator, Phase, Run,
 from analyzer.graph.dtype import nbytes_of
 from analyzer.graph.model import Argument
 
-RESHAPES = frozenset(
-    f"aten::{name}"
-    for name in (
-        "view.default", "_unsafe_view.default", "unsqueeze.default", "squeeze.default", "squeeze.dim",
-        "squeeze.dims", "flatten.using_ints", "unflatten.int", "view.dtype",
-    )
-)  # fmt: skip
-PRODUCTS = frozenset(
-    f"aten::{name}"
-    for name in ("mm.default", "addmm.default", "bmm.default", "baddbmm.default", "matmul.default",
-    "linear.default")
-)  # fmt: skip
+_RESHAPES = (
+    "view.default _unsafe_view.default unsqueeze.default squeeze.default squeeze.dim squeeze.dims"
+    " flatten.using_ints unflatten.int view.dtype"
+)
+RESHAPES = frozenset(f"aten::{name}" for name in _RESHAPES.split())
+_PRODUCTS = ("mm", "addmm", "bmm", "baddbmm", "matmul", "linear")
+PRODUCTS = frozenset(f"aten::{name}.default" for name in _PRODUCTS)
 TRANSPOSITIONS = frozenset({"aten::t.default", "aten::transpose.int", "aten::permute.default"})
 _COPIES = frozenset({"aten::clone.default", "aten::contiguous.default"})
 # Operators with a bias, and where it stands among their arguments.
@@ -165,9 +160,9 @@ class _Rewriting:
         source = next((meta for meta in operator.inputs if meta.storage == output.storage), None)
         if source is None or not self._is_kernel(operator, source, output):
             if source is not None:
-                found = self._meta(source)
-                if found.storage != output.storage:
-                    self._variables[_look(output)] = found.storage
+                variable = self._meta(source)
+                if variable.storage != output.storage:
+                    self._variables[_look(output)] = variable.storage
             return self._meta(output)
         self._variables[_look(output)] = self._variable(output, operator.name)
         return self._meta(output)
@@ -224,8 +219,8 @@ class _Rewriting:
 
     def _meta(self, meta: TensorMeta) -> TensorMeta:
         """The look as a look at a variable."""
-        found = self._variables.get(_look(meta), self._moved.get(meta.storage))
-        return meta if found is None else replace(meta, storage=found, offset=0)
+        variable = self._variables.get(_look(meta), self._moved.get(meta.storage))
+        return meta if variable is None else replace(meta, storage=variable, offset=0)
 
     def _mapped(self, argument: Argument) -> Argument:
         if isinstance(argument, TensorMeta):

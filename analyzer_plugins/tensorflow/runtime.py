@@ -41,33 +41,23 @@ from analyzer_plugins.tensorflow.settings import MIB, parse
 
 # Kernels that forward an operand's buffer, and which operands they try, in order.
 _UNARY, _BINARY = (0,), (0, 1)
+_ATEN_UNARY = (
+    "relu sigmoid tanh exp log sqrt rsqrt abs neg sin cos erf elu leaky_relu reciprocal square _softmax"
+    " _log_softmax clamp"
+)
+# The last five look at the same buffer.
+_ONNX_UNARY = (
+    "Relu Sigmoid Tanh Exp Log Sqrt Abs Neg Sin Cos Erf Elu LeakyRelu Reciprocal Softmax LogSoftmax"
+    " Reshape Flatten Squeeze Unsqueeze Identity"
+)
+_BACKWARD = ("threshold", "sigmoid", "tanh", "elu", "leaky_relu")
 FORWARDING = {
-    **dict.fromkeys(
-        (
-            *(
-                f"aten::{name}.default"
-                for name in (
-                    "relu", "sigmoid", "tanh", "exp", "log", "sqrt", "rsqrt", "abs", "neg", "sin", "cos",
-                    "erf", "elu", "leaky_relu", "reciprocal", "square", "_softmax", "_log_softmax", "clamp",
-                )
-            ),
-            "Relu", "Sigmoid", "Tanh", "Exp", "Log", "Sqrt", "Abs", "Neg", "Sin", "Cos", "Erf", "Elu",
-            "LeakyRelu", "Reciprocal", "Softmax", "LogSoftmax",
-        ),
-        _UNARY,
-    ),
-    **dict.fromkeys(
-        (
-            *(f"aten::{name}.Tensor" for name in ("add", "sub", "mul", "div")),
-            "aten::threshold_backward.default", "aten::sigmoid_backward.default",
-            "aten::tanh_backward.default", "aten::elu_backward.default", "aten::leaky_relu_backward.default",
-            "Add", "Sub", "Mul", "Div", "Max", "Min", "Sum",
-        ),
-        _BINARY,
-    ),
-    # Looks at the same buffer.
-    **dict.fromkeys(("Reshape", "Flatten", "Squeeze", "Unsqueeze", "Identity"), _UNARY),
-}  # fmt: skip
+    **{f"aten::{name}.default": _UNARY for name in _ATEN_UNARY.split()},
+    **dict.fromkeys(_ONNX_UNARY.split(), _UNARY),
+    **{f"aten::{name}.Tensor": _BINARY for name in ("add", "sub", "mul", "div")},
+    **{f"aten::{name}_backward.default": _BINARY for name in _BACKWARD},
+    **dict.fromkeys(("Add", "Sub", "Mul", "Div", "Max", "Min", "Sum"), _BINARY),
+}
 
 
 class TensorFlow(Runtime):

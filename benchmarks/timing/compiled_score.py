@@ -72,7 +72,7 @@ def emulated(python: str, case: dict[str, Any]) -> tuple[Sequence[dict[str, Any]
         found = of_script(
             SCRIPT, [str(job)], Options(device=DEVICE), python, {"OMP_NUM_THREADS": "1"}, Rank()
         )
-    return found.seen.get("launches", ()), found.estimate.peak_reserved
+    return found.record.get("launches", ()), found.estimate.peak_reserved
 
 
 @click.command("compiled_emulate")

@@ -122,9 +122,9 @@ def test_an_option_behind_a_script_is_noticed(
     ran = run("run", script, *words)
     assert ran.code == 0
     warned = (
-        f"analyze: warning: {said} stands behind {script} and was given to it; options of analyze come before:"
+        f"analyze: warning: {said} follows {script} and was passed to it; options of analyze come before it:"
         f" analyze run {said} {script}\n"
     )
-    assert (warned in ran.err) if said else ("stands behind" not in ran.err)
-    assert "stands behind" not in run("run", "-q", script, *words).err
-    assert "stands behind" not in run("run", "--device", "t4", "--budget", "9GiB", script, *words).err
+    assert (warned in ran.err) if said else ("was passed to it" not in ran.err)
+    assert "was passed to it" not in run("run", "-q", script, *words).err
+    assert "was passed to it" not in run("run", "--device", "t4", "--budget", "9GiB", script, *words).err

@@ -75,7 +75,7 @@ def test_a_text_and_stdin(tmp_path: Path) -> None:
     )
     (tmp_path / "log.txt").write_text(f"step 1\n{message}\n")
     text = said(str(tmp_path / "log.txt"), code=1)
-    assert text.startswith("out of memory: 2.00 GiB asked for with 8.62 GiB in use") and text == said(
+    assert text.startswith("out of memory: 2.00 GiB requested with 8.62 GiB in use") and text == said(
         "-", code=1, stdin=message
     )
     assert (

@@ -64,7 +64,7 @@ def test_an_error_names_the_help_of_its_command(run: Any) -> None:
 
 def test_options_of_a_kind_stand_together_with_their_defaults(run: Any) -> None:
     shown = run("--help-all").out
-    kinds = [shown.index(f"\n{kind}:\n") for kind in ("The job", "What it runs on", "What is shown")]
+    kinds = [shown.index(f"\n{kind}:\n") for kind in ("The job", "Device and engine", "Output")]
     assert kinds == sorted(kinds)
     job, device, result = (shown[a:b] for a, b in zip(kinds, [*kinds[1:], len(shown)], strict=True))
     assert "--checkpoint" in job and "--budget" in device and "--verbose" in result

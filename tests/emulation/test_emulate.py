@@ -106,7 +106,7 @@ def test_what_is_held_is_the_same_without_a_history(python: Path, capfd: pytest.
     whole = emulate.followed(program, options, python, {})
     told = capfd.readouterr().out
     found = emulate.held(program, options, python, {})
-    assert whole.seen["events"] and found.peak_reserved == whole.estimate.peak_reserved > 0
+    assert whole.record["events"] and found.peak_reserved == whole.estimate.peak_reserved > 0
     assert capfd.readouterr().out == told
 
 

@@ -52,7 +52,7 @@ def test_no_answer_says_why_and_the_next_question_is_answered() -> None:
         )
     assert [json.loads(line) for line in told] == [
         "nobody knows 'that'",
-        "nobody answers what is asked about else",
+        "no answers about else",
         [1],
     ]
 

@@ -102,7 +102,7 @@ def test_what_is_assumed_at_a_line_is_read_there(python: Path) -> None:
     alone = analyzer.emulate(f"{NET}:Asking", **options)
     assert any(f"net.py:{line}: a number: 1" in note for note in alone.notes)
     said = analyzer.emulate(f"{NET}:Asking", assume={f"net.py:{line}": 128, "net.py:1": 2}, **options)
-    assert f"net.py:{line}: 128 is assumed, as was said" in said.notes
+    assert f"net.py:{line}: 128 is assumed, as given" in said.notes
     assert any("nothing was read at net.py:1" in note for note in said.notes)
     assert not any("a number: 1" in note for note in said.notes)
     whole = analyzer.emulate(f"{NET}:Net", **{**options, "batch": 128})

@@ -89,7 +89,7 @@ def test_a_doubt_goes_on_by_emulation(
         environment={"A": "b"},
     )
     assert (estimate.engine, estimate.peak_allocated) == ("emulate", 10)
-    assert estimate.notes[0].startswith("tracing met: ")
+    assert estimate.notes[0].startswith("tracing was uncertain: ")
     assert met in estimate.notes[0]
     assert estimate.notes[0].endswith("so torch 2.11.0+cu130 itself was run, emulated")
     (request,) = asked

@@ -381,4 +381,4 @@ def test_without_it_nothing_else_is_said(
     monkeypatch.setattr(serving.reach, "places", lambda package, near: iter(()))
     assert main(["serve", str(CONFIG), "--device", "h100", "--engine", "sglang"]) == 2
     said = capsys.readouterr().err
-    assert "no SGLang is within reach" in said and "analyze engine install sglang==0.5.14" in said
+    assert "no SGLang is available" in said and "analyze engine install sglang==0.5.14" in said

@@ -521,7 +521,7 @@ def test_the_page_has_what_the_text_has(ranks: int) -> None:
     assert isinstance(page, str) and "<script>alert" not in page and "62,395,539,456" in page
     for words in (
         "peak activation",
-        "What would change it",
+        "Ways to gain room",
         "25,945 tokens more",
         "gpu_memory_utilization",
         "a note",

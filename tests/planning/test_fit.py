@@ -132,7 +132,7 @@ def test_a_session_fits_as_its_analysis_says() -> None:
     assert found.at.fits() and not found.beyond.fits()
     limited = fit(target, device="3GiB", limit="256MiB")
     assert 0 < limited.batch < found.batch
-    assert "nobody has measured t4, so these are as on a GPU that was: context and library code" in " ".join(
+    assert "t4 was not measured, so these are those of a GPU that was: context and library code" in " ".join(
         fit(target, device="t4").notes
     )
 
@@ -142,7 +142,7 @@ def test_what_nobody_measured_is_said_with_its_span() -> None:
     found = fit(Add(), megabytes, device="t4")
     said = " ".join(found.notes)
     assert re.search(
-        r"nobody has measured t4, so these are as on a GPU that was: context and library code [\d,.]+ MiB",
+        r"t4 was not measured, so these are those of a GPU that was: context and library code [\d,.]+ MiB",
         said,
     )
     assert "first kernel" not in said and "(analyze devices t4)" in said

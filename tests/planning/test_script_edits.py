@@ -11,7 +11,7 @@ from analyzer.options import Options
 from analyzer.pipeline.diagnosis import diagnosed
 from analyzer.pipeline.program import follow
 from analyzer.planning.batch_edits import accumulated, smaller
-from analyzer.planning.script_edits import Found, edits
+from analyzer.planning.script_edits import Symptoms, edits
 from analyzer.planning.way_out import ways_out
 
 MODEL = "import torch, torch.nn as nn\nnet = nn.Sequential(*[nn.Linear(512, 512) for _ in range(8)]).cuda()\n"
@@ -165,7 +165,7 @@ def test_a_loss_in_parts_is_the_loss() -> None:
     import torch
 
     text = "import torch\nx = make()\nloss = torch.nn.functional.cross_entropy(x, y)\n"
-    (edit,) = [edit for edit in edits(text, [], Found(True)) if edit.name == "loss in 8 parts"]
+    (edit,) = [edit for edit in edits(text, [], Symptoms(True)) if edit.name == "loss in 8 parts"]
     x, y = torch.randn(37, 11, requires_grad=True), torch.randint(0, 11, (37,))
     names = {"make": lambda: x, "y": y}
     exec(edit.text, names)
@@ -180,7 +180,7 @@ def test_saved_tensors_on_the_host_are_the_same() -> None:
 
     text = "net = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.GELU())\nout = net(x)\n"
     model = ModelCall("net", "program.py", 2)
-    (edit,) = [edit for edit in edits(text, [model], Found(True)) if "host" in edit.name]
+    (edit,) = [edit for edit in edits(text, [model], Symptoms(True)) if "host" in edit.name]
     x = torch.randn(3, 4, requires_grad=True)
     names = {"torch": torch, "x": x}
     exec(edit.text, names)

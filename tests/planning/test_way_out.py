@@ -13,7 +13,7 @@ from analyzer.options import Options
 from analyzer.pipeline.diagnosis import diagnosed
 from analyzer.pipeline.program import follow
 from analyzer.planning.batch_edits import smaller
-from analyzer.planning.script_edits import Found, edits
+from analyzer.planning.script_edits import Symptoms, edits
 from analyzer.planning.way_out import ways_out
 
 TRAINING = """
@@ -51,7 +51,7 @@ def test_what_is_named_fits(tmp_path: Path, text: str, device: str, first: str) 
     assert found[0].name == first and found[0].kind == "patch" and not found[0].numbers
     models = analysis.graph.models
     line = "7" if text is LEAK else ""
-    changed = next(e for e in edits(text, models, Found(text is TRAINING, line)) if e.name == first)
+    changed = next(e for e in edits(text, models, Symptoms(text is TRAINING, line)) if e.name == first)
     added = [part[1:] for part in found[0].typed.splitlines() if re.match(r"\+(?!\+\+)", part)]
     assert len(added) <= 2 and all(f"{part}\n" in changed.text for part in added)
     script.write_text(changed.text)
@@ -90,7 +90,7 @@ def test_where_a_batch_is_found(text: str, arguments: tuple[str, ...], changed: 
 
 def test_a_keyword_of_a_trainers_arguments() -> None:
     text = "args = TrainingArguments(\n    output_dir='out',\n    bf16=False,\n)\n"
-    found = {edit.name: edit.text for edit in edits(text, [], Found(True))}
+    found = {edit.name: edit.text for edit in edits(text, [], Symptoms(True))}
     assert "bf16=True" not in found
     assert "eval_accumulation_steps=1)" in found["eval_accumulation_steps=1"].replace("\n", "")
     compile(found["gradient_checkpointing=True"], "train.py", "exec")

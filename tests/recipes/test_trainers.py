@@ -84,7 +84,7 @@ def test_completions_of_one_prompt(config: str) -> None:
     ("said", "wrong"),
     [
         ({"task": "dpo", "mode": "infer"}, "a way to train"),
-        ({"task": "grpo", "batch": 1}, "how many"),
+        ({"task": "grpo", "batch": 1}, "is their number"),
         ({"task": "sft", "parallel": "ddp:2"}, "one GPU"),
         ({"task": "dpo", "packed": True}, "packed means nothing with task='dpo'"),
         ({"task": "sft", "precompute_reference": True}, "precompute_reference means nothing with task='sft'"),

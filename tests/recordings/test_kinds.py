@@ -216,7 +216,14 @@ def test_the_page_is_that_of_an_estimate(tmp_path: Path) -> None:
     assert view["limit"] == row["reserved_peak"] and 'data-act="limit"' in page
     assert '<option value="line" selected>' in page
     assert sum(nbytes for _, nbytes, _, died in view["segments"] if died < 0) == row["reserved_current"]
-    for title in ("Course", "In use", "Segments and blocks", "Tensors in use", "Who holds the peak", "Notes"):
+    for title in (
+        "Course",
+        "In use",
+        "Segments and blocks",
+        "Tensors in use",
+        "Holders of the peak",
+        "Notes",
+    ):
         assert f"{title}</h2>" in page
     assert view["categories"] == ["parameters", "activations"]
 

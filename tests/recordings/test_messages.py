@@ -87,7 +87,7 @@ def test_the_last_of_several_counts() -> None:
             " Name:'/layer1/Conv' Status Message: bfc_arena.cc:376 void* AllocateRawInternal Failed to allocate memory for"
             " requested buffer of size 1073741824",
             "ONNX Runtime",
-            "1.00 GiB asked for at the Conv node '/layer1/Conv'",
+            "1.00 GiB requested at the Conv node '/layer1/Conv'",
         ),
         (
             "bfc_arena.cc:342 Available memory of 524288000 is smaller than requested bytes of 1073741824",
@@ -278,7 +278,7 @@ def test_what_asks_past_the_allocator(text: str, who: str) -> None:
             "[ONNXRuntimeError] : 6 : RUNTIME_EXCEPTION : Non-zero status code returned while running FusedMatMul node. Name:"
             "'MatMul_92_FusedMatMulAndScale' Status Message: bfc_arena.cc:331 void* onnxruntime::BFCArena::AllocateRawInternal(size_t,"
             " bool) Failed to allocate memory for requested buffer of size 8388608000",
-            "7.81 GiB asked for at the FusedMatMul node 'MatMul_92_FusedMatMulAndScale'",
+            "7.81 GiB requested at the FusedMatMul node 'MatMul_92_FusedMatMulAndScale'",
         ),
     ],
 )

@@ -76,10 +76,10 @@ def test_by_holder() -> None:
 
 def test_the_page_has_the_whole_path() -> None:
     page = str(formats.render("estimate", "html", estimate(GRAPH)))
-    _, found, table = page.partition("Who keeps it alive at the peak")
+    _, found, table = page.partition("Holders at the peak")
     shown = " ".join(re.sub("<[^>]*>", " ", table.replace("<wbr>", "")).split())
     assert found and "20.0 MiB conv a graph mean small.py:20, a variable, until mean small.py:20" in shown
-    assert "Who keeps it alive" not in str(formats.render("estimate", "html", TRAINING))
+    assert "Holders at the peak" not in str(formats.render("estimate", "html", TRAINING))
 
 
 def test_json_keeps_it() -> None:

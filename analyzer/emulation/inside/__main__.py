@@ -23,7 +23,7 @@ from typing import Any
 
 
 class Watch:
-    """What is recorded of the program; `recorder`: None before it imports torch."""
+    """The program's recorder; `recorder`: None before it imports torch."""
 
     def __init__(self, job: dict[str, Any]) -> None:
         self.recorder: Any = None
@@ -72,8 +72,8 @@ def _own_variables() -> dict[str, str]:
 def main() -> None:
     """JOB: a JSON file with "script", "module" (whether it is a module's name), "arguments", "kernels"
     (`allocators/process.py`), "device" (whose history it is), "assume" (place -> value, `ProcessValues`),
-    "packages" (folders to import from besides), "until", "history" (`OperatorRecorder`) and "figures"
-    (whether anyone wants them); OUT: where what was seen is written."""
+    "packages" (further folders to import from), "until", "history" (`OperatorRecorder`) and "figures"
+    (whether anyone wants them); OUT: the file for the record."""
     ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG: it does not outlive whoever started it
     variables = _own_variables()
     is_child = sys.argv[1] == "--child"
@@ -82,10 +82,10 @@ def main() -> None:
     watch = Watch(job)
     beside("importing").once_imported("torch", lambda _: watch.begin())
     out = Path(sys.argv[2])
-    seen = (
+    records_fd = (
         int(sys.argv[3]) if is_child else os.open(f"{out}.children", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     )
-    beside("children").follow(watch, job_file, seen, variables)
+    beside("children").follow(watch, job_file, records_fd, variables)
     if is_child:
         keywords = json.loads(sys.argv[4])
         sys.argv[1:] = ["--multiprocessing-fork"]

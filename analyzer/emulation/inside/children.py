@@ -27,9 +27,10 @@ _UTIL: Any = multiprocessing.util
 _FOLDER = str(Path(__file__).parent)
 
 
-def follow(watch: Any, job: str, seen: int, variables: dict[str, str]) -> None:
-    """Record child processes started from here on. watch: has the recorder; job: the job's file; seen: file
-    descriptor that records are appended to; variables: environment this process was started with."""
+def follow(watch: Any, job: str, records_fd: int, variables: dict[str, str]) -> None:
+    """Record child processes started from here on. watch: has the recorder; job: the job's file; records_fd:
+    descriptor of the file that records are appended to; variables: environment this process was started
+    with."""
     bootstrap, launch = _PROCESS._bootstrap, _SPAWNING._launch
 
     def observed(self: Any, *args: Any, **kwargs: Any) -> Any:
@@ -42,13 +43,13 @@ def follow(watch: Any, job: str, seen: int, variables: dict[str, str]) -> None:
                 if type(error).__name__ != "Enough":
                     raise
             finally:
-                _append_record(watch, seen)
+                _append_record(watch, records_fd)
 
         self.run = to_its_end
         return bootstrap(self, *args, **kwargs)
 
     def launched(self: Any, started: Any) -> None:
-        self._fds.append(seen)
+        self._fds.append(records_fd)
         before = {name: os.environ.get(name) for name in variables}
         command, spawn.get_command_line = spawn.get_command_line, command_line
         os.environ.update(variables)
@@ -64,20 +65,20 @@ def follow(watch: Any, job: str, seen: int, variables: dict[str, str]) -> None:
 
     def command_line(**keywords: Any) -> list[str]:
         flags = _UTIL._args_from_interpreter_flags()
-        return [sys.executable, *flags, _FOLDER, "--child", job, str(seen), json.dumps(keywords)]
+        return [sys.executable, *flags, _FOLDER, "--child", job, str(records_fd), json.dumps(keywords)]
 
     _PROCESS._bootstrap = observed
     _SPAWNING._launch = launched
 
 
-def _append_record(watch: Any, seen: int) -> None:
-    """Append this process's record to the file of descriptor `seen`, locked."""
+def _append_record(watch: Any, records_fd: int) -> None:
+    """Append this process's record to the records' file, locked."""
     if watch.recorder is None or not sys.modules["torch"].cuda.is_initialized():
         return
     line = memoryview(json.dumps(watch.recorder.close()).encode() + b"\n")
-    fcntl.lockf(seen, fcntl.LOCK_EX)
+    fcntl.lockf(records_fd, fcntl.LOCK_EX)
     try:
         while line:
-            line = line[os.write(seen, line) :]
+            line = line[os.write(records_fd, line) :]
     finally:
-        fcntl.lockf(seen, fcntl.LOCK_UN)
+        fcntl.lockf(records_fd, fcntl.LOCK_UN)

@@ -1,4 +1,4 @@
-"""What is known of device memory: kept by the emulated runtime, byte by byte (`native/contents.c`)."""
+"""Known contents of device memory: kept by the emulated runtime, byte by byte (`native/contents.c`)."""
 
 from __future__ import annotations
 

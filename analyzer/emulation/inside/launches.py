@@ -1,13 +1,13 @@
-"""What one step gives the device to do, in order, for `timing/`: operators, kernels that Inductor compiled,
-and CUDA graphs.
+"""The device work of one step, in order, for `timing/`: operators, kernels that Inductor compiled, and CUDA
+graphs.
 
 1. A step ends where the program's first optimizer has stepped; without an optimizer, where a compiled module
    is called again. The last whole one is kept.
 2. A kernel of Inductor's is what `CachingAutotuner.run` is called for, with its arguments and its source, in
    which every load and store names its argument (`torch/_inductor/runtime/triton_heuristics.py`).
-3. What is captured into a CUDA graph is done again each time it is replayed.
+3. Work captured into a CUDA graph is repeated at each replay.
 
-Not seen: views, kernels that a program launches by itself, and on which stream something runs.
+Not recorded: views, kernels that a program launches by itself, streams.
 """
 
 from __future__ import annotations
@@ -43,9 +43,13 @@ def _described(value: Any) -> Any:
         storage = value.untyped_storage()
         where = storage.data_ptr() if value.is_cuda else 0
         return {
-            "at": where, "bytes": storage.nbytes(), "type": str(value.dtype)[6:], "shape": list(value.shape),
-            "stride": list(value.stride()), "offset": value.storage_offset(),
-        }  # fmt: skip
+            "at": where,
+            "bytes": storage.nbytes(),
+            "type": str(value.dtype)[6:],
+            "shape": list(value.shape),
+            "stride": list(value.stride()),
+            "offset": value.storage_offset(),
+        }
     if isinstance(value, (list, tuple)):
         return [_described(part) for part in value]
     return value if value is None or isinstance(value, (bool, int, float, str)) else str(value)
@@ -111,11 +115,14 @@ class StepLaunches:
             operator_name = self._names[func] = (name, tuple(a.name for a in schema.arguments), writes)
         name, names, writes = operator_name
         entry = {
-            "name": name, "names": names, "arguments": _described(args), "writes": writes,
-            "keywords": {key: _described(value) for key, value in kwargs.items()}, "results": _described(
-                list(result) if isinstance(result, (list, tuple)) else [result]),
+            "name": name,
+            "names": names,
+            "arguments": _described(args),
+            "writes": writes,
+            "keywords": {key: _described(value) for key, value in kwargs.items()},
+            "results": _described(list(result) if isinstance(result, (list, tuple)) else [result]),
             "settings": self._settings(name),
-        }  # fmt: skip
+        }
         self._add(entry)
 
     def _settings(self, name: str) -> list[str]:
@@ -136,8 +143,10 @@ class StepLaunches:
                 "kernel": autotuner.inductor_meta.get("kernel_name", autotuner.fn.__name__),
                 "kind": str(getattr(autotuner.heuristic_type, "name", "")).lower(),
                 "hint": str(getattr(autotuner.inductor_meta.get("reduction_hint"), "name", "")),
-                "names": names, "accesses": _accesses(str(autotuner.fn.src)), "held": autotuner,
-            }  # fmt: skip
+                "names": names,
+                "accesses": _accesses(str(autotuner.fn.src)),
+                "held": autotuner,
+            }
             self._kernels[id(autotuner)] = kernel
         sizes = {n: v for n, v in zip(kernel["names"], args, strict=False) if _SIZES.fullmatch(n)}
         pairs = [
@@ -145,10 +154,8 @@ class StepLaunches:
             for n, v in zip(kernel["names"], args, strict=False)
             if isinstance(v, torch.Tensor)
         ]
-        self._add(
-            {"kernel": kernel["kernel"], "kind": kernel["kind"], "hint": kernel["hint"], "sizes": sizes,
-             "tensors": pairs}
-        )  # fmt: skip
+        described = {key: kernel[key] for key in ("kernel", "kind", "hint")}
+        self._add(described | {"sizes": sizes, "tensors": pairs})
 
     def _add(self, entry: dict[str, Any]) -> None:
         if self._aside_launches is not None:
@@ -184,9 +191,12 @@ class StepLaunches:
 
     def _watch(self) -> None:
         """Follow what PyTorch has imported of its compiler by now."""
-        for name, watch in (
-            (_KERNELS, self._watch_kernels), (_GRAPHS, self._watch_calls), (_MODULES, self._watch_modules),
-        ):  # fmt: skip
+        watches = (
+            (_KERNELS, self._watch_kernels),
+            (_GRAPHS, self._watch_calls),
+            (_MODULES, self._watch_modules),
+        )
+        for name, watch in watches:
             if name not in self._watched and name in sys.modules:
                 self._watched.add(name)
                 self._compiled = True

@@ -1,11 +1,11 @@
-"""Whether Inductor pads a matrix product: what it times to decide is answered by the analyzer's figures.
+"""Inductor's padding of matrix products: the analyzer's figures replace the times that decide it.
 
 1. `pad_mm` pads where the padded product, with the copies it takes, is the faster by a tenth. It runs both
-   (`torch/_inductor/fx_passes/pad_mm.py`, `_should_pad`), and so it does here: what that takes of the
-   allocator is the program's.
-2. An emulated device has no clock of its own. What one run of each gives the device is written down, and the
-   analyzer says what that takes of the GPU (`timing/`), the cache empty, as the benchmark has it. Of a GPU
-   whose figures nobody knows the answer stays this machine's clock.
+   (`torch/_inductor/fx_passes/pad_mm.py`, `_should_pad`), and so it does here: the memory for that is the
+   program's own.
+2. An emulated device has no clock of its own. The device work of one run of each is recorded, and the
+   analyzer estimates its time on the GPU (`timing/`), with an empty cache, as in the benchmark. On a GPU
+   without figures the answer is this machine's clock.
 
 Not modelled: other things Inductor times (`max-autotune`).
 """
@@ -33,18 +33,18 @@ def answer(module: Any, launches: Any) -> None:
         benchmark = benchmark_of()
 
         def timed(call: Callable[[], Any], *args: Any, **kwargs: Any) -> Any:
-            seen: list[list[dict[str, Any]]] = []
+            runs: list[list[dict[str, Any]]] = []
 
             def once() -> Any:
-                if seen:
+                if runs:
                     return call()
                 with launches.aside() as launched:
                     result = call()
-                seen.append(launched)
+                runs.append(launched)
                 return result
 
             measured = benchmark(once, *args, **kwargs)
-            predicted = nanoseconds(seen[0]) if seen else None
+            predicted = nanoseconds(runs[0]) if runs else None
             return measured if predicted is None else predicted * _MILLI
 
         return timed

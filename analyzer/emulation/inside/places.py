@@ -39,9 +39,9 @@ def _self(frame: FrameType) -> Any:
 class SourcePlaces:
     """Finds the running line and module, without keeping modules (and their memory) alive."""
 
-    def __init__(self, met: Callable[[torch.nn.Module], None] = lambda root: None) -> None:
-        """met: called with each outermost module when first seen."""
-        self._met = met
+    def __init__(self, on_module: Callable[[torch.nn.Module], None] = lambda root: None) -> None:
+        """on_module: called with each outermost module when first seen."""
+        self._on_module = on_module
         self._files: dict[str, bool] = {}
         self._names = weakref.WeakKeyDictionary[torch.nn.Module, str]()
         self._made: dict[int, tuple[str, str]] = {}
@@ -103,7 +103,7 @@ class SourcePlaces:
         if place_name is None:
             if outer not in self._roots:
                 self._roots.add(outer)
-                self._met(outer)
+                self._on_module(outer)
                 for name, module in outer.named_modules():
                     self._names.setdefault(module, name)
             place_name = self._names.setdefault(inner, type(inner).__name__)

@@ -1,19 +1,19 @@
-"""What one process gets to see of device memory, whose kernels do nothing: values are computed beside, on the
-CPU (`values/known.py`), and kept by address (`device_contents.py`).
+"""Shadow values: kernels do nothing, so small tensors are computed on the CPU (`values/known.py`) and stored
+by address (`device_contents.py`).
 
-1. What the program draws on the device comes from a generator of its own.
-2. An integer or truth value that depends on numbers nobody computed gets a stand-in: what a healthy run would
-   most likely have. Gradients are finite, nothing is a NaN, `all` is true, `any` and comparisons are false,
-   indices are 0, or in order where something is sorted. What is computed from a stand-in is one, too.
+1. Random numbers of the device come from a generator of its own.
+2. An integer or truth value that depends on numbers that were not computed gets a stand-in: the most likely
+   value of a healthy run. Gradients are finite, nothing is a NaN, `all` is true, `any` and comparisons are
+   false, indices are 0, or in order where something is sorted. A value computed from a stand-in is one, too.
 3. The size of a result that depends on data comes from known values; else it is the largest it can be
    (`values/sizes.py`).
 4. A stand-in that a check reads (`assert`, an `if` that raises), or a library's branch that is known
    (`values/branches.py`), is what passes it. A stand-in, or an unknown number (which reads 1), that is
    brought to the host is listed with its line. One that a `while` waits for ends the program with its line
    when nothing has changed for `MOST_WAITS` reads.
-5. What the user says of a line (`--assume FILE.py:LINE=VALUE`) is what is read there, in every element, or
-   how large a result is.
-6. What other ranks send is as known as it is there (`native/nccl.c`).
+5. The user's value for a line (`--assume FILE.py:LINE=VALUE`) is read there, in every element, or is the
+   size of a result.
+6. Values from other ranks are known here if they are known there (`native/nccl.c`).
 """
 
 from __future__ import annotations
@@ -41,9 +41,8 @@ _UNIQUE_ASKS = 4  # how often `unique` reads how many there are
 _LARGE_NORM = 100.0
 _SORTS = ("sort", "argsort", "topk")
 _FALSE_IF_HEALTHY = ("any", "eq", "ne", "lt", "le", "gt", "ge", "logical", "isnan", "isinf", "isin")
-# What a tensor is of changes, and what the memory holds does not.
-_RESHAPES = ("set_", "as_strided_", "transpose_", "t_", "swapaxes_", "swapdims_", "squeeze_", "unsqueeze_",
-"detach_")  # fmt: skip
+# Operators that change a tensor's storage or shape, but no contents of memory.
+_RESHAPES = "set_ as_strided_ transpose_ t_ swapaxes_ swapdims_ squeeze_ unsqueeze_ detach_"
 # Products that coalesce a sparse matrix first (aten/src/ATen/native/sparse/cuda/SparseCUDATensorMath.cu).
 _COALESCING = ("mm", "addmm", "mv", "addmv", "bmm", "_sparse_addmm")
 # Positions of what is not zero are found as rows and columns, then as numbers (`dense_to_sparse_compressed`,
@@ -59,14 +58,14 @@ class Stuck(Exception):
 
 
 class _Operator:
-    """What is looked up of an operator once."""
+    """Properties of an operator, looked up once."""
 
     def __init__(self, func: Any) -> None:
         schema = func._schema
         self.name = schema.name.partition("::")[2]
         returns = [result.alias_info for result in schema.returns]
         views = bool(returns) and all(info is not None and not info.is_write for info in returns)
-        self.is_view = views or self.name in _RESHAPES
+        self.is_view = views or self.name in _RESHAPES.split()
         self.writes = [a.name for a in schema.arguments if a.alias_info is not None and a.alias_info.is_write]
         self.reads = self.name in ("_local_scalar_dense", "_to_copy", "copy_", "equal")
 
@@ -231,7 +230,7 @@ class ProcessValues:
                 f"the size of {call.name[6:]}'s result depends on data: taken to be the largest, {most:,}"
             )
         if masks:
-            values.counts.taken(masks[0], most)
+            values.counts.suppose(masks[0], most)
         return most
 
     def _decides(self, tensor: torch.Tensor) -> None:

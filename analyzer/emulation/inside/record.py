@@ -1,16 +1,16 @@
-"""What happened in the process: every operator that took memory, where it ran, what its results are; and the
-allocator's own history.
+"""The process's record: every operator that took memory, its place and its results; and the allocator's own
+history.
 
 1. The allocator numbers its requests by counting them; an operator is known by how many there were before it
    and after it.
-2. Operators are seen where the dispatcher goes from autograd to the device's kernels (the key BackendSelect,
-   which every call passes on every thread). A dispatch mode would be simpler, and would change what is
-   allocated: PyTorch avoids working in place under one (`areAnyTensorSubclassLike`,
+2. Operators are recorded where the dispatcher goes from autograd to the device's kernels (the key
+   BackendSelect, which every call passes on every thread). A dispatch mode would be simpler, and would
+   change what is allocated: PyTorch avoids working in place under one (`areAnyTensorSubclassLike`,
    aten/src/ATen/TensorSubclassLikeUtils.h; `linear`, for example, adds its bias to a copy).
-3. Operators that only make a tensor have a kernel of their own at that key and are not seen; the one that
-   fills it is.
-4. A compiled program that runs a part of itself uncompiled has its compiler look at every function called
-   there: what calls these is none of the program's.
+3. Operators that only make a tensor have a kernel of their own at that key and are not recorded; the one
+   that fills it is.
+4. A compiled program that runs a part of itself uncompiled has its compiler inspect every function called
+   there: these calls are not the program's.
 """
 
 from __future__ import annotations
@@ -134,8 +134,8 @@ class OperatorRecorder:
         self._before: tuple[int, ...] = ()
         self._inside = threading.local()
         self._keys = _below()
-        self._seen = 0
-        self.places = SourcePlaces(self._met)
+        self._requests = 0
+        self.places = SourcePlaces(self._remember)
         self.values = ProcessValues(self.places.line, assume)
         self.launches = StepLaunches(self.places.current_place) if history else None
         if self.launches is not None:
@@ -219,7 +219,7 @@ class OperatorRecorder:
 
     def _follow(self, func: Any, run: Any, args: Any, kwargs: Any) -> Any:
         """Run an operator, and record it with its results if it took memory."""
-        before = self._seen
+        before = self._requests
         if "convolution" in func._schema.name:
             self._note_settings()
         result = self.values.call(func, run, args, kwargs)
@@ -227,7 +227,7 @@ class OperatorRecorder:
         if self.launches is None:
             return result
         self.launches.operator(func, args, kwargs, result)
-        after = self._seen = self.count()
+        after = self._requests = self.count()
         if after != before:  # those made since the last operator belong to this one: the tensor it fills
             line, module, phase = self.places.current_place()
             outputs = tensors([result])
@@ -313,7 +313,7 @@ class OperatorRecorder:
                 roles |= dict.fromkeys(_addresses(owner), kind)
         self.roles.setdefault(str(self.count()), {}).update(roles)
 
-    def _met(self, root: torch.nn.Module) -> None:
+    def _remember(self, root: torch.nn.Module) -> None:
         """Remember an outermost module, which may be dead at the end."""
         self._roles(root.parameters(), (), root.buffers())
         parallel = torch.nn.parallel.DistributedDataParallel
@@ -324,7 +324,7 @@ class OperatorRecorder:
         self._hook.remove()
         torch.cuda.synchronize()
         for root in self.places.roots():
-            self._met(root)
+            self._remember(root)
         snapshot = torch.cuda.memory._snapshot()
         stats = torch.cuda.memory_stats(self._device)
         refused: list[str] = []
@@ -357,7 +357,7 @@ class OperatorRecorder:
             "freed_by_steps": self.freed_by_steps,
             "roles": self.roles,
             "reads": dict(self.values.reads),
-            "assumed": sorted(self.values.assumptions.asked),
+            "assumed": sorted(self.values.assumptions.used),
             "refused": refused,
             "failed": self.failed,
             "cudnn": sorted(self.settings),
@@ -365,8 +365,8 @@ class OperatorRecorder:
             "others": sum(s["total_size"] for s in snapshot["segments"] if s["device"] != self._device),
             "reduces": self._reduces,
             "sends": bool(_RUNTIME.emulated_sent_messages(self._device)),
-            # What libraries gave back, as NCCL does with its communicators, counts: they held it beside the
-            # rest. What the driver keeps of the device is no process's.
+            # Memory that libraries gave back, as NCCL does with its communicators, counts: they held it
+            # beside the rest. The driver's own part of the device is no process's.
             "used_bytes": _RUNTIME.emulated_used_bytes(self._device)
             + _RUNTIME.emulated_given_back_bytes(self._device),
         }

@@ -1,17 +1,15 @@
-"""What serving engines' libraries ask of a GPU behind the back of the loader's rules, answered in their
-process.
+"""Answers, in their process, to the serving engines' libraries that bypass the loader to reach the GPU.
 
-1. The CUDA runtime is opened by its name, or linked into cuda-python: what the emulated runtime answers is
-   taken from there, the rest from the library.
-2. FlashInfer compiles kernels for the GPU at hand when they are first asked for, which takes a compiler and
-   minutes. Kernels compute nothing here: each function of such a module is one launch on the current stream,
-   and writes where its caller said.
+1. The CUDA runtime is opened by its name, or linked into cuda-python: functions of the emulated runtime
+   replace it, the rest is the library's.
+2. FlashInfer compiles kernels for the GPU at hand on first use, which takes a compiler and minutes. Kernels
+   compute nothing here: each function of such a module is one launch on the current stream, and writes where
+   its caller said.
 3. Inductor times each way of compiling a kernel, and keeps the fastest. Nothing takes time here: each is run
-   as seldom as can be, in the memory that timing takes, and the first is kept.
+   as few times as possible, with the memory that timing takes, and the first is kept.
 
 Source: FlashInfer 0.6, `comm/cuda_ipc.py`, `jit/core.py` (`JitSpec.build_and_load`); torch 2.10,
-`_inductor/runtime/benchmarking.py` (`InductorBenchmarker`). Not modelled: memory of their own that such
-modules take.
+`_inductor/runtime/benchmarking.py` (`InductorBenchmarker`). Not modelled: the modules' own memory.
 """
 
 from __future__ import annotations
@@ -78,8 +76,8 @@ def answer_opened(library: Any, path: str | None) -> None:
 
 
 def answer_cuda_python() -> None:
-    """cuda-python has the runtime linked into it. Who uses it here chooses a device by it, or asks whether a
-    stream is captured, and no more."""
+    """cuda-python has the runtime linked into it. The engines use it only to choose a device, and to ask
+    whether a stream is captured."""
     for name in ("cuda.bindings.runtime", "cuda.cudart"):
         try:
             module: Any = importlib.import_module(name)

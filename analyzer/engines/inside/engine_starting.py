@@ -1,10 +1,10 @@
-"""What starters of serving engines have in common: the report, which `engines/serving.py` reads, and its
+"""Common parts of the serving engines' starters: the report, which `engines/serving.py` reads, and its
 errors.
 
 The report of a process is a JSON file with "version", "torch", "settings", "notes", "ranks" (of this process:
 bytes by the name of the term, `results/serving.py`), "blocks", "block_tokens", "tokens", "concurrency",
-"length", "needed" (bytes of weights that did not fit), and "error" where the engine ended in one. What a
-release does not have is left out.
+"length", "needed" (bytes of weights that did not fit), and "error" where the engine ended in one. Fields
+that a release does not have are left out.
 """
 
 from __future__ import annotations
@@ -83,13 +83,13 @@ def report(start: Callable[[str, list[str], dict[str, Any]], None], world: Calla
     is_rank = "RANK" in os.environ
     if is_rank:
         out = f"{out}.{os.environ['RANK']}"
-    seen: dict[str, Any] = {"ranks": []}
+    result: dict[str, Any] = {"ranks": []}
     try:
-        start(model, arguments, seen)
+        start(model, arguments, result)
     except Exception as error:
-        seen["error"] = {"kind": type(error).__name__, "message": message_of(error), "at": time.time()}
+        result["error"] = {"kind": type(error).__name__, "message": message_of(error), "at": time.time()}
         raise
     finally:
-        Path(out).write_text(json.dumps(seen), "utf-8")
+        Path(out).write_text(json.dumps(result), "utf-8")
     if is_rank:
         wait_for_others(world)

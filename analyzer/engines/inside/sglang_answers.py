@@ -1,15 +1,15 @@
-"""What SGLang asks of a GPU behind the back of the loader's rules, besides what its libraries do
-(`engine_answers.py`), answered in its process.
+"""Answers, in its process, to SGLang where it bypasses the loader to reach the GPU; those to its libraries
+are in `engine_answers.py`.
 
 1. NCCL and the CUDA runtime are opened by their names.
-2. How much memory the GPU has, which its defaults follow, it reads from `nvidia-smi`: NVML says the same.
-3. Kernels of its own it compiles when they are first asked for (`load_jit`, by nvcc), and normalization is
-   written in CUTLASS's Python (CuTe), which compiles it and has a CUDA runtime linked into it. Kernels
-   compute nothing here: each call is one launch on the current stream, and writes where its caller said.
+2. It reads the GPU's memory, on which its defaults depend, from `nvidia-smi`: NVML reports the same.
+3. It compiles its own kernels on first use (`load_jit`, by nvcc), and normalization is written in CUTLASS's
+   Python (CuTe), which compiles it and has a CUDA runtime linked into it. Kernels compute nothing here: each
+   call is one launch on the current stream, and writes where its caller said.
 
 Source: SGLang 0.5.14, `srt/utils/common.py` (`get_nvgpu_memory_capacity`: MiB, the smallest of the GPUs),
 `jit_kernel/utils.py` (`load_jit`), 0.5.17, `kernels/jit/utils/compile.py`; nvidia-cutlass-dsl 4.5,
-`base_dsl/compiler.py` (`CompileCallable`). Not modelled: memory of their own that such kernels take.
+`base_dsl/compiler.py` (`CompileCallable`). Not modelled: the kernels' own memory.
 """
 
 from __future__ import annotations

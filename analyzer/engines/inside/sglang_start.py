@@ -32,11 +32,11 @@ from typing import Any
 from engine_answers import note, notes
 from engine_starting import graph_nodes, refuse, report, settings_of, weights_of
 
-# What SGLang logs behind each step.
+# SGLang's log lines after each step.
 _LOADS, _LOADED = "Load weight begin", "Load weight end"
 _POOLS = "Memory pool end"
 _CAPTURE = re.compile(r"Capture .*graph (begin|end)", re.IGNORECASE)
-# What stands beside the configuration of a model that sees images.
+# Files beside the configuration of a model with image inputs.
 _PROCESSORS = ("processor_config.json", "preprocessor_config.json")
 _SETTINGS = (
     *("mem_fraction_static", "kv_cache_dtype", "page_size", "disable_radix_cache", "context_length"),
@@ -120,13 +120,13 @@ def parsed(arguments: list[str]) -> Any:
         parser.error = complain
 
 
-def start(model: str, arguments: list[str], seen: dict[str, Any]) -> None:
+def start(model: str, arguments: list[str], result: dict[str, Any]) -> None:
     """The scheduler of this rank, until it could serve."""
     import sglang
     import torch
     from sglang_answers import answer_all
 
-    seen |= {"version": sglang.__version__, "torch": torch.__version__, "notes": notes}
+    result |= {"version": sglang.__version__, "torch": torch.__version__, "notes": notes}
     answer_all()
     chosen = ["--model-path", model, *arguments, "--load-format", "dummy"]
     if not any((Path(model) / name).exists() for name in _PROCESSORS):
@@ -144,16 +144,16 @@ def start(model: str, arguments: list[str], seen: dict[str, Any]) -> None:
         steps.rank["left"] = free_bytes()[0]
     except torch.OutOfMemoryError:
         if "weights" not in steps.rank and runners:
-            seen["needed"] = bytes_of_weights(runners[0])
+            result["needed"] = bytes_of_weights(runners[0])
         raise
     finally:
-        seen["settings"] = settings(args, runners)
+        result["settings"] = settings(args, runners)
         if "weights" in steps.rank:
-            seen["ranks"] = [terms(steps.rank, runners, seen["settings"]["mem_fraction_static"])]
+            result["ranks"] = [terms(steps.rank, runners, result["settings"]["mem_fraction_static"])]
     tokens, length = runners[0].max_total_num_tokens, runners[0].model_config.context_len
-    page = seen["settings"]["page_size"]
-    seen |= {"tokens": tokens, "length": length, "concurrency": round(tokens / length, 2)}
-    seen |= {"block_tokens": page, "blocks": tokens // page}
+    page = result["settings"]["page_size"]
+    result |= {"tokens": tokens, "length": length, "concurrency": round(tokens / length, 2)}
+    result |= {"block_tokens": page, "blocks": tokens // page}
 
 
 def settings(args: Any, runners: list[Any]) -> dict[str, Any]:
@@ -169,14 +169,14 @@ def settings(args: Any, runners: list[Any]) -> dict[str, Any]:
     return dict(settings_of(named))
 
 
-def terms(seen: dict[str, int], runners: list[Any], share: float) -> dict[str, int]:
-    """Return a rank's terms: of what was free the share it may take, and the keys and values of its pools
-    apart from what else these take."""
-    requested = int(seen["free"] * share)
-    if "pools" not in seen:
-        return {**seen, "requested": requested, "cache": requested - seen["weights"]}
+def terms(rank: dict[str, int], runners: list[Any], share: float) -> dict[str, int]:
+    """Return a rank's terms: its share of the free memory, and its pools' keys and values apart from their
+    other contents."""
+    requested = int(rank["free"] * share)
+    if "pools" not in rank:
+        return {**rank, "requested": requested, "cache": requested - rank["weights"]}
     cache = sum(map(cache_bytes, runners))
-    return {**seen, "requested": requested, "cache": cache, "pools": seen["pools"] - cache}
+    return {**rank, "requested": requested, "cache": cache, "pools": rank["pools"] - cache}
 
 
 def watch_runners() -> list[Any]:

@@ -1,13 +1,13 @@
-"""What vLLM asks of a GPU behind the back of the loader's rules, besides what its libraries do
-(`engine_answers.py`), answered in its process.
+"""Answers, in its process, to vLLM where it bypasses the loader to reach the GPU; those to its libraries are
+in `engine_answers.py`.
 
 1. NCCL and the CUDA runtime are opened by their names.
 2. FlashInfer's experts have a workspace of a size that only they know: vLLM takes Triton's instead, as it
    does where there is no FlashInfer.
-3. Which layers GPTQ quantized the engine reads from the weights' files. Where there are none it is the layers
-   of the transformer's blocks, as GPTQ does unless it is told otherwise.
-4. What a model's class can do vLLM asks in a process of its own, which imports all of vLLM once more, so that
-   its own does not begin to use CUDA, and could fork. This process does not fork, and imports the class next.
+3. The engine reads from the weights' files which layers GPTQ quantized. Without files they are the layers of
+   the transformer's blocks, GPTQ's default.
+4. vLLM inspects a model's class in a process of its own, which imports all of vLLM once more, so that its
+   own does not initialize CUDA and can fork. This process does not fork, and imports the class next.
 
 Source: vLLM 0.19, `distributed/device_communicators/pynccl_wrapper.py`, `cuda_wrapper`,
 `layers/quantization/gptq_marlin.py` (`maybe_update_config`), `model_executor/models/registry.py`

@@ -26,7 +26,7 @@ from engine_starting import graph_nodes, refuse, report, settings_of, weights_of
 
 _TOKENS = re.compile(r"GPU KV cache size: ([\d,]+) tokens")
 _CONCURRENCY = re.compile(r"Maximum concurrency for ([\d,]+) tokens per request: ([\d.]+)x")
-# What stands beside the configuration of a model that sees images: transformers' way, Mistral's way.
+# Files beside the configuration of a model with image inputs: transformers' and Mistral's.
 _PROCESSORS = ("processor_config.json", "tekken.json")
 _SETTINGS = {
     "cache_config": ("gpu_memory_utilization", "cache_dtype", "enable_prefix_caching"),
@@ -41,18 +41,18 @@ class CacheSize(logging.Handler):
 
     def __init__(self) -> None:
         super().__init__()
-        self.found: dict[str, Any] = {}
+        self.figures: dict[str, Any] = {}
 
     def emit(self, record: logging.LogRecord) -> None:
         text = record.getMessage()
         if match := _TOKENS.search(text):
-            self.found["tokens"] = int(match[1].replace(",", ""))
+            self.figures["tokens"] = int(match[1].replace(",", ""))
         if match := _CONCURRENCY.search(text):
-            self.found |= {"length": int(match[1].replace(",", "")), "concurrency": float(match[2])}
+            self.figures |= {"length": int(match[1].replace(",", "")), "concurrency": float(match[2])}
 
 
-def watch(seen: dict[str, Any]) -> None:
-    """Keep what the worker finds out, also where the engine ends in an error behind it."""
+def watch(result: dict[str, Any]) -> None:
+    """Keep the worker's figures, also where the engine ends in an error afterwards."""
     from vllm.v1.worker.gpu_worker import Worker
 
     available = Worker.determine_available_memory
@@ -70,8 +70,8 @@ def watch(seen: dict[str, Any]) -> None:
             "graphs_estimated": getattr(self, "cudagraph_memory_estimate", None),
             "cache": left,
         }
-        seen["ranks"] = [{name: int(value) for name, value in terms.items() if value is not None}]
-        watch_capture(self.model_runner, seen["ranks"][0])
+        result["ranks"] = [{name: int(value) for name, value in terms.items() if value is not None}]
+        watch_capture(self.model_runner, result["ranks"][0])
         return left
 
     Worker.determine_available_memory = determine_available_memory
@@ -82,16 +82,16 @@ def watch_capture(runner: Any, rank: dict[str, int]) -> None:
     capture = runner.capture_model
 
     def capture_model() -> int:
-        taken: int = capture()
-        rank["graphs"] = int(taken)
+        nbytes: int = capture()
+        rank["graphs"] = int(nbytes)
         if (nodes := graph_nodes()) is not None:
             rank["graph_nodes"] = nodes
-        return taken
+        return nbytes
 
     runner.capture_model = capture_model
 
 
-def start(model: str, arguments: list[str], seen: dict[str, Any]) -> None:
+def start(model: str, arguments: list[str], result: dict[str, Any]) -> None:
     """The engine, until it could serve."""
     import torch
     import vllm
@@ -101,35 +101,36 @@ def start(model: str, arguments: list[str], seen: dict[str, Any]) -> None:
     from vllm.v1.engine.llm_engine import LLMEngine
     from vllm_answers import answer_all
 
-    seen |= {"version": vllm.__version__, "torch": torch.__version__, "notes": notes}
+    result |= {"version": vllm.__version__, "torch": torch.__version__, "notes": notes}
     parser = EngineArgs.add_cli_args(FlexibleArgumentParser(prog="analyze serve --engine vllm --"))
     parser.error = refuse
     chosen = EngineArgs.from_cli_args(parser.parse_args(["--model", model, *arguments]))
     chosen.load_format, chosen.disable_log_stats = "dummy", True
-    # Of the tokenizer only a model of several kinds of input needs something: what its processor asks for.
+    # Only a model of several kinds of input needs the tokenizer, for its processor.
     chosen.skip_tokenizer_init = not any((Path(model) / name).exists() for name in _PROCESSORS)
     if int(os.environ.get("WORLD_SIZE", "1")) > 1:
         chosen.distributed_executor_backend = "external_launcher"
     answer_all()
-    watch(seen)
-    configs = watch_config(EngineArgs, seen)
+    watch(result)
+    configs = watch_config(EngineArgs, result)
     size = CacheSize()
     logging.getLogger("vllm").addHandler(size)
     try:
         engine = LLMEngine.from_engine_args(chosen, usage_context=UsageContext.OPENAI_API_SERVER)
     except torch.OutOfMemoryError:
-        if not seen["ranks"] and configs:
-            seen["needed"] = bytes_of_weights(configs[-1])
+        if not result["ranks"] and configs:
+            result["needed"] = bytes_of_weights(configs[-1])
         raise
     finally:
-        seen |= size.found
+        result |= size.figures
     config = engine.vllm_config
     cache = config.cache_config
-    seen |= {"blocks": cache.num_gpu_blocks, "block_tokens": cache.block_size}
-    if tokens := getattr(cache, "kv_cache_size_tokens", None):  # of releases that keep what others only log
+    result |= {"blocks": cache.num_gpu_blocks, "block_tokens": cache.block_size}
+    # Releases without these fields only log them (`CacheSize`).
+    if tokens := getattr(cache, "kv_cache_size_tokens", None):
         length, concurrency = config.model_config.max_model_len, cache.kv_cache_max_concurrency
-        seen |= {"tokens": tokens, "length": length, "concurrency": round(concurrency, 2)}
-    seen["settings"] = settings(config)
+        result |= {"tokens": tokens, "length": length, "concurrency": round(concurrency, 2)}
+    result["settings"] = settings(config)
 
 
 def settings(config: Any) -> dict[str, Any]:
@@ -139,7 +140,7 @@ def settings(config: Any) -> dict[str, Any]:
     return dict(settings_of(named))
 
 
-def watch_config(arguments: Any, seen: dict[str, Any]) -> list[Any]:
+def watch_config(arguments: Any, result: dict[str, Any]) -> list[Any]:
     """Keep the engine's configuration, so that its settings are known if it does not start."""
     configs: list[Any] = []
     create_config = getattr(arguments, "create_engine_config", None)
@@ -149,7 +150,7 @@ def watch_config(arguments: Any, seen: dict[str, Any]) -> list[Any]:
     @functools.wraps(create_config)
     def create_engine_config(self: Any, *positional: Any, **named: Any) -> Any:
         configs.append(create_config(self, *positional, **named))
-        seen["settings"] = settings(configs[-1])
+        result["settings"] = settings(configs[-1])
         return configs[-1]
 
     arguments.create_engine_config = create_engine_config

@@ -1,13 +1,13 @@
-"""What computing each of a model's blocks again would free, when, and what it would take of time: read off
-one analysed program, the input of the knapsack.
+"""Gain and cost of recomputing each of a model's blocks: the bytes freed, when, and the time. Read off one
+analysed program; the input of the knapsack.
 
-1. Looked at is the forward and backward pass of the micro-batch under which most is alive.
+1. The forward and backward pass of the micro-batch with the most live bytes is read.
 2. Of what its forward pass keeps, a block frees what is made in it and read by its backward pass alone, less
    what must be kept to compute it again (`liveness/recomputation.py`: a minimum cut of the graph's view).
    This is not there from the block's last forward operator to its first backward operator.
-3. When the block's backward pass begins, all it frees is there again, and what its forward pass holds for a
-   while besides (the most that was alive while it ran, less what was when it ended).
-4. What runs again are its forward operators up to the last that makes something backward reads
+3. When the block's backward pass begins, all it frees is there again, and its forward pass's temporary bytes
+   (the most that was alive while it ran, less what was when it ended).
+4. Its forward operators run again, up to the last whose result the backward pass reads
    (`torch.utils.checkpoint` stops there). Its cost is their time: the device's, or the host's where the host
    bounds the step, then with what checkpointing takes of it; operations where no time is known.
 5. Between two of these moments nothing changes: one row of the knapsack is the most that is alive in between.
@@ -16,7 +16,7 @@ one analysed program, the input of the knapsack.
 Source: `torch/utils/checkpoint.py` (non-reentrant: hooks that drop what is saved and compute it again when it
 is first asked for).
 
-Not modelled: the allocator: what fits by these rows is analysed before anybody is told.
+Not modelled: the allocator. A choice that fits by these rows is analysed before it is proposed.
 """
 
 from __future__ import annotations
@@ -71,9 +71,9 @@ class Blocks:
         return max((row.live_bytes for row in self.rows), default=0)
 
 
-def blocks_of(found: Analysis, paths: Sequence[str]) -> Blocks:
+def blocks_of(analysis: Analysis, paths: Sequence[str]) -> Blocks:
     """Return what recomputing each of these modules would free and cost, for an analysed training program."""
-    graph = found.graph
+    graph = analysis.graph
     curve = live_bytes(graph, lifetimes(graph, "eager"))
     ends = forward_ends(graph)
     if not ends:
@@ -82,8 +82,8 @@ def blocks_of(found: Analysis, paths: Sequence[str]) -> Blocks:
     first, last = _pass_around(graph, end)
     moments = graph.program[first : last + 1]
     saved = frozenset(saved_at(graph, end))
-    times = operator_seconds(graph, moments, found.profile)
-    step = found.estimate.step_seconds
+    times = operator_seconds(graph, moments, analysis.profile)
+    step = analysis.estimate.step_seconds
     host = step is not None and step.bound == "host"
     blocks = [
         block
@@ -130,11 +130,11 @@ def _block(
     backward = [entry for entry in ran if entry[0] > end]
     if not forward or not backward:
         return None
-    found = recomputed(graph, path, saved)
-    freed = found.saved_bytes - found.kept_bytes
+    recomputation = recomputed(graph, path, saved)
+    freed = recomputation.saved_bytes - recomputation.kept_bytes
     if freed <= 0:
         return None
-    until = max(found.operators, default=-1)
+    until = max(recomputation.operators, default=-1)
     again = [index for _, index in forward if index <= until]
     held = max(curve[position] for position in range(forward[0][0], forward[-1][0] + 1))
     return Block(

@@ -2,18 +2,18 @@
 
 1. The budget is the share of the activations that the partitioner of a compiled model may keep for the
    backward pass; what it does not keep is computed again, as little as it must.
-2. What a budget takes is asked of PyTorch: the compiled step runs on an emulated GPU, once a budget. Nothing
-   is concluded from one budget on another: of a model of 32 layers the smallest of six, 0.02, took most
-   (1,668 MiB; the others 588, 648, 788, 1,017, and 1,332 at 1.0).
-3. What the allocator reserves differs a little from run to run of PyTorch's compiler, on a GPU and on the
-   emulated one: `RESERVED` is between what shares of what is said it lay. A budget whose range reaches above
-   the device may not fit: one that fits whatever it is goes before it.
-4. Of those that fit the one whose step is said to be fastest is named (`Estimate.step_seconds`); of a GPU
-   whose speed nobody knows, and of equally fast ones, the largest, which computes least again.
+2. Each budget's memory is measured with PyTorch: the compiled step runs on an emulated GPU, once a budget.
+   No budget says anything about another: of a model of 32 layers the smallest of six, 0.02, took most (1,668
+   MiB; the others 588, 648, 788, 1,017, and 1,332 at 1.0).
+3. The allocator's reserved bytes differ a little from run to run of PyTorch's compiler, on a GPU and on the
+   emulated one: `RESERVED` bounds the measured share of the estimate. A budget whose range reaches above the
+   device may not fit: one that fits over its whole range goes before it.
+4. Of those that fit, the one with the shortest estimated step is named (`Estimate.step_seconds`); on a GPU
+   of unknown speed, and of equally fast ones, the largest, which recomputes least.
 
 Source: of 3, 22 compiled programs on an H100, twelve of them under limits
-(`advise_compiled.json.gz` and `compiled.json.gz` in `tests/data/h100/timing`; `compiled_launches.json.gz` has
-what was said of the latter); of the rest, `torch/_functorch/config.py` (`activation_memory_budget`),
+(`advise_compiled.json.gz` and `compiled.json.gz` in `tests/data/h100/timing`; `compiled_launches.json.gz`
+has the predictions for the latter); of the rest, `torch/_functorch/config.py` (`activation_memory_budget`),
 `torch/_functorch/partitioners.py` (`choose_saved_values_set`).
 """
 
@@ -60,7 +60,7 @@ def advise_compiled(
     return chosen(lambda budget: emulated(compiled=budget).estimate, progress)
 
 
-def chosen(taken: Callable[[float], Estimate], progress: Progress | None = None) -> Advice:
+def chosen(emulate: Callable[[float], Estimate], progress: Progress | None = None) -> Advice:
     """Choose among what each budget takes. Raises the AnalyzerError of the largest budget."""
     tried: list[Way] = []
     for budget in BUDGETS:
@@ -68,7 +68,7 @@ def chosen(taken: Callable[[float], Estimate], progress: Progress | None = None)
         if progress is not None:
             progress(name)
         try:
-            estimate = taken(budget)
+            estimate = emulate(budget)
             if estimate.incomplete is not None and estimate.out_of_memory is None:
                 raise RunError(f"it ended early: {estimate.incomplete}", "see what the program printed")
         except AnalyzerError as error:
@@ -88,8 +88,8 @@ def chosen(taken: Callable[[float], Estimate], progress: Progress | None = None)
 
 
 def _with_range(estimate: Estimate) -> Estimate:
-    """Return the estimate with the range of what the allocator may reserve; where it has one, both. What
-    ended for want of memory has none."""
+    """Return the estimate with the range of what the allocator may reserve; where it has one, both. A
+    program that ran out of memory has none."""
     if estimate.incomplete is not None or estimate.stopped:
         return estimate
     low, high = estimate.reserved_range

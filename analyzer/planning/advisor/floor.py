@@ -43,12 +43,12 @@ class Floor:
         return self.live_bytes + self.beside_bytes
 
 
-def floor_of(found: Analysis) -> Floor:
+def floor_of(analysis: Analysis) -> Floor:
     """Return the floor of an analysed program of one sample."""
-    estimate = found.estimate
+    estimate = analysis.estimate
     used = estimate.needed.device_used - estimate.needed.peak_reserved
     beside = (estimate.certainty.beside_range or (used, used))[0]
-    nbytes, at = _largest(found.graph)
+    nbytes, at = _largest(analysis.graph)
     if at is None or at.phase is Phase.OPTIMIZER:
         return Floor(nbytes, beside)
     return Floor(nbytes, beside, at.name, at.module, at.source)
@@ -89,16 +89,16 @@ def _staying(graph: Graph) -> list[int]:
         if storage.on_device and storage.category in _STAYS and first <= last:
             change[first] += storage.nbytes
             change[last + 1] -= storage.nbytes
-    total, found = 0, []
+    total, totals = 0, []
     for more in change[:-1]:
         total += more
-        found.append(total)
-    return found
+        totals.append(total)
+    return totals
 
 
 def _read_by_optimizer(graph: Graph) -> dict[int, set[int]]:
     """Return the gradients the optimizer reads, by step."""
-    found: dict[int, set[int]] = {}
+    gradients_by_step: dict[int, set[int]] = {}
     for operator in graph.operators:
         if operator.phase is Phase.OPTIMIZER:
             gradients = {
@@ -106,5 +106,5 @@ def _read_by_optimizer(graph: Graph) -> dict[int, set[int]]:
                 for index in storages_in(operator)
                 if graph.storages[index].category is Category.GRADIENT
             }
-            found.setdefault(operator.step, set()).update(gradients)
-    return found
+            gradients_by_step.setdefault(operator.step, set()).update(gradients)
+    return gradients_by_step

@@ -68,13 +68,13 @@ def _solve(costs: Sequence[float], rows: Sequence[Row], limit: int) -> tuple[int
     weights = np.array(
         [_COSTLIEST * cost / largest + _LATER * (place + 1) for place, cost in enumerate(costs)]
     )
-    found = milp(
+    solution = milp(
         weights,
         constraints=LinearConstraint(matrix, -np.inf, most),
         integrality=np.ones(len(costs)),
         bounds=Bounds(0, 1),
         options={"mip_rel_gap": 0.0, "time_limit": _SECONDS},
     )
-    if found.x is None:
+    if solution.x is None:
         return None
-    return tuple(int(item) for item in np.flatnonzero(np.round(found.x)))
+    return tuple(int(item) for item in np.flatnonzero(np.round(solution.x)))

@@ -1,6 +1,6 @@
 """A target's file with some of its model's blocks checkpointed, as a unified diff of it.
 
-1. What a function makes is handed through `checkpointed`, which is written before it: each block's `forward`
+1. A function's result is passed through `checkpointed`, which is written before it: each block's `forward`
    runs under `torch.utils.checkpoint`. Nothing else of the file changes.
 2. A target that is no function of a file (a package's, a class, an exported program) has no patch: its option
    of the command line says the same.
@@ -82,15 +82,15 @@ def _written(paths: Sequence[str]) -> str:
 
 def _own_returns(function: ast.FunctionDef) -> list[ast.Return]:
     """Return a function's return statements, without those of nested functions."""
-    found: list[ast.Return] = []
+    returns: list[ast.Return] = []
     pending: list[ast.AST] = list(function.body)
     while pending:
         node = pending.pop()
         if isinstance(node, ast.Return):
-            found.append(node)
+            returns.append(node)
         elif not isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda)):
             pending += ast.iter_child_nodes(node)
-    return found
+    return returns
 
 
 def _insert(lines: list[str], number: int, column: int, text: str) -> None:

@@ -1,19 +1,18 @@
-"""The search among ways to train or run a PyTorch module: what is tried, in which order, and what need not.
+"""The search among ways to train or run a PyTorch module: the order of trials, and which are skipped.
 
 1. **Free** changes (the fused optimizer, channels-last) are kept where they make a step shorter.
 2. A way that fits ends its branch: whatever is added to it takes longer. One that is slower than the best
    that fits, before anything is added to it, ends too.
-3. **Accumulation** divides the batch: tried from the fewest micro-batches that should fit, as what stays is
-   said by the whole batch's analysis and the rest divided.
+3. **Accumulation** divides the batch: tried from the fewest micro-batches that should fit: the whole batch's
+   analysis gives the part that stays, the rest is divided.
 4. **Checkpointing** is that of all blocks, and that of the blocks the knapsack chooses (`knapsack.py`) for
-   what the device has less what the process takes besides what is alive. Where the analysis of a choice does
-   not fit after all, the knapsack is solved again for as many bytes less.
+   what the device has less what the process takes besides what is alive. If the analysis of a choice does
+   not fit, the knapsack is solved again for as many bytes less.
 5. Where neither fits, both are tried together.
-6. **Allocator**: segments that expand, where what is in use would fit and what is held does not.
-7. What **changes numbers** (precision, optimizers of 8 bits, accumulation under batch norm) only where it is
-   asked for.
+6. **Allocator**: expandable segments, where the bytes in use would fit and the reserved bytes do not.
+7. **Changes of numbers** (precision, optimizers of 8 bits, accumulation under batch norm) only on request.
 
-Every way is an analysis: nothing here says that one fits. At most `MOST` are made.
+Every way is analysed: nothing here decides that one fits. At most `MOST` analyses are made.
 
 Not modelled: a way between two that were tried whose time lies below both.
 """
@@ -154,9 +153,9 @@ class Search:
         """Return what recomputing each of these blocks gives under the changes."""
         if not paths or self._full(changes):
             return Blocks((), ())
-        way, found = self._trials.with_graph(changes)
+        way, analysis = self._trials.with_graph(changes)
         self._note(way)
-        return Blocks((), ()) if found is None else blocks_of(found, paths)
+        return Blocks((), ()) if analysis is None else blocks_of(analysis, paths)
 
     def _some(self, root: list[Change], way: Way, blocks: Blocks) -> bool:
         """Choose blocks by the knapsack, with less memory until they fit; return whether they do."""

@@ -1,10 +1,10 @@
 """The ways of a target that is no module: a model's configuration, whose job has options of its own, and an
 ONNX session, which has settings.
 
-1. What `what-if` offers of it (`planning/changes.py`) is tried one by one, without more
-   or larger GPUs, shorter samples or adapters, which are other jobs.
-2. Then together: all that change no number and make less of memory, and those with each that was asked for
-   besides. What contradicts something earlier is left out.
+1. The changes that `what-if` offers (`planning/changes.py`) are tried one by one, without more or larger
+   GPUs, shorter samples or adapters, which are other jobs.
+2. Then together: all that change no number and save memory, and those with each requested one. A change that
+   contradicts an earlier one is left out.
 3. A way that fits is no part of another.
 """
 
@@ -71,5 +71,5 @@ class Settings:
 
 def _agrees(changes: list[Change], more: Change) -> bool:
     """Whether it sets nothing else than these do; settings of a runtime are added up."""
-    said = {key for change in changes for key in change.options}
-    return not any(key in said and key != "runtime_options" for key in more.options)
+    options = {key for change in changes for key in change.options}
+    return not any(key in options and key != "runtime_options" for key in more.options)

@@ -294,7 +294,7 @@ class ProgramValues:
         most = sizes.most(call, self._known_values.counts.at_most) if self.stands_in else None
         count = self.how_many(f"results {call.name.partition('::')[2]} has", most)
         if count is not None and (masks := sizes.masks_of(call)):
-            self._known_values.counts.taken(masks[0], count)
+            self._known_values.counts.suppose(masks[0], count)
         if count is None:
             if sizes.unbounded(call):
                 raise self.unknown(

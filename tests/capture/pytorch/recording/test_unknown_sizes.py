@@ -55,7 +55,7 @@ def test_what_data_decides_is_as_large_as_it_can_be(run: Any, call: str, nbytes:
 def test_a_size_that_is_said(run: Any) -> None:
     text = "x = torch.rand(1 << 20, device='cuda')\nkept = x[x > 0]\nassert kept.shape == (512,)\ndel x\n"
     estimate = run(text, assume={"program.py:3": 512})
-    assert "program.py:3: 512 is assumed, as was said" in estimate.notes
+    assert "program.py:3: 512 is assumed, as given" in estimate.notes
     assert not any("how many results" in note for note in estimate.notes)
 
 
@@ -74,7 +74,7 @@ assert x.tolist() == [0.5] * 4
 
 def test_an_assumption_nobody_asks_for_is_noted(run: Any) -> None:
     notes = run("x = 1\n", assume={"program.py:99": 1}).notes
-    assert "nothing was read at program.py:99: what was said to be assumed there had no effect" in notes
+    assert "nothing was read at program.py:99: the assumption for it had no effect" in notes
 
 
 def test_a_size_that_nothing_bounds_asks_for_one(run: Any) -> None:
