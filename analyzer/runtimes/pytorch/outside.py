@@ -49,13 +49,13 @@ def device_used(
         + reserved_bytes
         + sum(profile.modules_bytes.get(use.partition("@")[0], 0) for use in counted)
         + local_memory.kept_bytes(counted, profile.sm_count * profile.max_threads_per_sm)
-        + nccl.taken(communicators or {}, profile).nbytes
+        + nccl.memory_of(communicators or {}, profile).nbytes
     )
 
 
 def notes_on_nccl(communicators: Mapping[str, Communicator], profile: DeviceProfile) -> Iterator[str]:
     """Yield notes on figures of a rank's communicators that are not measured."""
-    memory = nccl.taken(communicators, profile)
+    memory = nccl.memory_of(communicators, profile)
     if memory.stands_in:
         count = sum(use.size > 1 for use in communicators.values())
         yield (
