@@ -66,7 +66,7 @@ def capture_onnx(path_or_model: Any, *, batch: int | None = None, inputs: Descri
     """
     model = read(path_or_model, batch, inputs)
     builder = _Builder(model.batch, list(dict.fromkeys((*model.refused, *model.shapes.binding.notes))))
-    return builder.build(_Scope(model.structure, model.shapes.actual, model.shapes.seen))
+    return builder.build(_Scope(model.structure, model.shapes.actual, model.shapes.symbolic))
 
 
 @dataclass(frozen=True, slots=True)
