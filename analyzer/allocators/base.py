@@ -1,4 +1,4 @@
-"""What every allocator simulator is asked, and nothing more.
+"""The interface of every allocator simulator, and nothing more.
 
 1. `malloc` takes memory for one stream, 0 being the default one; None is a request outside any stream. A
    simulator that keeps no streams apart takes the stream and does nothing with it.

@@ -155,8 +155,8 @@ class BfcArena(PoolAllocator):
 
     def _region_bytes_for(self, size: int) -> int:
         """Return the bytes of a new region for a rounded request, and set `_growth` for the next."""
-        taken, self._growth = next_region(size, self._growth, self._largest)
-        return taken
+        region_bytes, self._growth = next_region(size, self._growth, self._largest)
+        return region_bytes
 
     def _hand_out(self, held: Chunk | Direct | None, nbytes: int) -> int:
         self.allocated += held.size if held else 0

@@ -127,9 +127,9 @@ class ChunkPool:
     def cut(self, chunk: Chunk, size: int, *, high: bool = False) -> Chunk:
         """Return the part of `size` bytes, at the low or the high end; the rest becomes a free chunk."""
         upper = chunk.cut(chunk.size - size if high else size)
-        taken, rest = (upper, chunk) if high else (chunk, upper)
+        part, rest = (upper, chunk) if high else (chunk, upper)
         self._insert(rest)
-        return taken
+        return part
 
     def release(self, chunk: Chunk) -> None:
         """`chunk` is free and joins its free neighbours of the same region."""

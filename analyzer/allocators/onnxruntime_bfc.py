@@ -124,10 +124,10 @@ class StreamPool(ChunkPool):
 
     def cut(self, chunk: Chunk, size: int, *, high: bool = False) -> Chunk:
         """Split a chunk; the rest keeps its tag."""
-        taken = super().cut(chunk, size, high=high)
-        if chunk in self.tagged and taken.next is not None:
-            self.tagged.add(taken.next)
-        return taken
+        part = super().cut(chunk, size, high=high)
+        if chunk in self.tagged and part.next is not None:
+            self.tagged.add(part.next)
+        return part
 
     def release(self, chunk: Chunk) -> None:
         """Free neighbours join only within their kind."""

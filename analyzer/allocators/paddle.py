@@ -133,10 +133,10 @@ class AutoGrowthAllocator(_PaddleAllocator):
         if block is None:
             if self._free_on_miss:
                 self._drop_idle()
-            taken = max(size, self._chunk_bytes) + ROUND_BYTES
-            if not self._fits(taken):
+            chunk_bytes = max(size, self._chunk_bytes) + ROUND_BYTES
+            if not self._fits(chunk_bytes):
                 self._drop_idle()
-            self._pool.add(self._take(taken), taken)
+            self._pool.add(self._take(chunk_bytes), chunk_bytes)
             block = self._pool.find(size)
             assert block is not None
         if block.size > size:
@@ -194,9 +194,9 @@ class NaiveBestFitAllocator(_PaddleAllocator):
             return self._hand_out(Direct(self._take(size), size), nbytes)
         block = self._pool.find(size)
         if block is None:
-            taken = self.chunk_bytes if not self._pool.regions else self._again_bytes or self._share()
-            taken = max(taken, size)
-            self._pool.add(self._take(taken), taken)
+            chunk_bytes = self.chunk_bytes if not self._pool.regions else self._again_bytes or self._share()
+            chunk_bytes = max(chunk_bytes, size)
+            self._pool.add(self._take(chunk_bytes), chunk_bytes)
             block = self._pool.find(size)
             assert block is not None
         if block.size > size:

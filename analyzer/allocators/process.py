@@ -48,7 +48,7 @@ _LAST = KernelNeeds.ASSERTING.value
 
 
 class Process(AddressSpace):
-    """An `AddressSpace` that is told what runs in its process. What that takes is not in `page_bytes`."""
+    """An `AddressSpace` that is told what runs in its process, whose memory is not in `page_bytes`."""
 
     def __init__(self) -> None:
         super().__init__(CONTEXT_LEFTOVER)

@@ -14,7 +14,7 @@
    name in front of theirs ("if_3/then_branch/conv") and the keyword `REGION`; an If runs the larger branch
    (or the one its constant condition picks), a Loop or Scan its body once. A subgraph's results are the
    owner's results where the shapes agree, one storage; otherwise the owner makes its own.
-6. Whatever is bounded, guessed or refused by ONNX Runtime is said in `Graph.notes`.
+6. Values that are bounded, guessed or refused by ONNX Runtime are noted in `Graph.notes`.
 
 Not modelled: the content of maps; strings beyond their headers (32 bytes each).
 """
@@ -66,17 +66,17 @@ def capture_onnx(path_or_model: Any, *, batch: int | None = None, inputs: Descri
     """
     model = read(path_or_model, batch, inputs)
     builder = _Builder(model.batch, list(dict.fromkeys((*model.refused, *model.shapes.binding.notes))))
-    return builder.build(_Scope(model.structure, model.shapes.actual, model.shapes.seen))
+    return builder.build(_Scope(model.structure, model.shapes.actual, model.shapes.symbolic))
 
 
 @dataclass(frozen=True, slots=True)
 class _Scope:
-    """One graph with its types at the batch (`actual`) and as ONNX Runtime sees them (`seen`); `region` is ""
-    for the main graph."""
+    """One graph with its types at the batch (`actual`) and as ONNX Runtime knows them when it plans
+    (`symbolic`); `region` is "" for the main graph."""
 
     structure: Structure
     actual: Inferred
-    seen: Inferred
+    symbolic: Inferred
     region: str = ""
 
     @property
@@ -86,7 +86,7 @@ class _Scope:
 
     def types(self, name: str) -> tuple[ValueType, ValueType | None]:
         """Return the value's type at the batch, and as ONNX Runtime sees it."""
-        return self.actual.types[name], self.seen.types.get(name)
+        return self.actual.types[name], self.symbolic.types.get(name)
 
 
 class _Builder:
@@ -117,7 +117,7 @@ class _Builder:
         ).check()
 
     def _add_storage(
-        self, name: str, value: ValueType, seen: ValueType | None, category: Category
+        self, name: str, value: ValueType, symbolic: ValueType | None, category: Category
     ) -> TensorMeta:
         """Append the storage of a value and return its tensor; an unknown size is noted, and taken as a
         scalar's."""
@@ -128,7 +128,7 @@ class _Builder:
         dtype = value.dtype or "float32"
         index = len(self.storages)
         self.storages.append(Storage(index, nbytes_of(element_count(sizes), dtype), category, display(name)))
-        symbols = () if category is Category.PARAMETER else _symbols(sizes, seen)
+        symbols = () if category is Category.PARAMETER else _symbols(sizes, symbolic)
         return TensorMeta(index, sizes, contiguous_strides(sizes), dtype, symbols=symbols)
 
     def _initializers(self, structure: Structure, actual: Inferred, values: dict[str, TensorMeta]) -> None:
@@ -209,7 +209,7 @@ class _Builder:
         node = scope.structure.nodes[place]
         owner = display(node.name or next((name for name in node.output if name), node.op_type))
         for attribute, (inner, types) in _counted_subgraphs(scope.structure, place, scope.actual).items():
-            inferred = scope.seen.children.get(place, {}).get(attribute) or Inferred({})
+            inferred = scope.symbolic.children.get(place, {}).get(attribute) or Inferred({})
             body = _Scope(inner, types, inferred, f"{scope.prefix}{owner}/{attribute}")
             local = {name: values[name] for name in inner.captured} | self.parameters[id(inner)]
             for name in inner.inputs:
@@ -263,13 +263,13 @@ def _all_reads(structure: Structure) -> set[str]:
     return used
 
 
-def _symbols(sizes: tuple[int, ...], seen: ValueType | None) -> tuple[str | int, ...]:
+def _symbols(sizes: tuple[int, ...], symbolic: ValueType | None) -> tuple[str | int, ...]:
     """Return the shape as ONNX Runtime's planner knows it at creation; () if it is all numbers."""
-    if seen is None or seen.shape is None or len(seen.shape) != len(sizes):
+    if symbolic is None or symbolic.shape is None or len(symbolic.shape) != len(sizes):
         return ("",) * len(sizes)
-    if all(isinstance(size, int) for size in seen.shape):
+    if all(isinstance(size, int) for size in symbolic.shape):
         return ()
-    return tuple(display(size) if isinstance(size, str) else size for size in seen.shape)
+    return tuple(display(size) if isinstance(size, str) else size for size in symbolic.shape)
 
 
 def plain(attribute: Any) -> Argument:

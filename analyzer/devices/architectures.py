@@ -1,4 +1,4 @@
-"""What GPUs of a compute capability have in common: one record for each, which the rules read.
+"""Architectures: one record of limits and library choices for each compute capability, which the rules read.
 
 A new architecture is one record here. A compute capability without a record is refused by `architecture_of`,
 which profiles and the emulated runtime ask; no rule decides by the numbers themselves.
@@ -70,27 +70,23 @@ class Architecture:
 
 
 def _before_ampere(threads: int, blocks: int, shared_bytes: int) -> Architecture:
-    return Architecture(
-        threads, blocks, shared_bytes, shared_bytes, "turing", "ampere", 6 * _MIB,
-        ampere=False, roomy_tiles="half", persistent_layers=False,
-    )  # fmt: skip
+    limits = (threads, blocks, shared_bytes, shared_bytes)
+    choices: dict[str, Any] = {"ampere": False, "roomy_tiles": "half", "persistent_layers": False}
+    return Architecture(*limits, "turing", "ampere", 6 * _MIB, **choices)
 
 
 def _data_center(lu: str, l2_bytes: int, roomy_tiles: str, **more: Any) -> Architecture:
     """Hopper, and Blackwell as in B200 and B300, some of whose values `more` replaces."""
     blackwell: dict[str, Any] = {"cub": "blackwell", "wide_heads": _SINCE_214, "large_workspace": _SINCE_212}
-    return Architecture(
-        2048, 32, 228 * _KIB, 227 * _KIB, lu=lu, l2_bytes=l2_bytes, roomy_tiles=roomy_tiles,
-        prefers_cudnn=True, grouped_products=True, **{**blackwell, **more},
-    )  # fmt: skip
+    both: dict[str, Any] = {"roomy_tiles": roomy_tiles, "prefers_cudnn": True, "grouped_products": True}
+    values = both | blackwell | more
+    return Architecture(2048, 32, 228 * _KIB, 227 * _KIB, lu=lu, l2_bytes=l2_bytes, **values)
 
 
 def _workstation(l2_bytes: int = 0) -> Architecture:
     """Blackwell as in GeForce, RTX PRO and GB10."""
-    return Architecture(
-        1536, 24, 100 * _KIB, 99 * _KIB, "blackwell", "ampere", l2_bytes,
-        narrow_backward=True, large_workspace=_SINCE_212,
-    )  # fmt: skip
+    choices: dict[str, Any] = {"narrow_backward": True, "large_workspace": _SINCE_212}
+    return Architecture(1536, 24, 100 * _KIB, 99 * _KIB, "blackwell", "ampere", l2_bytes, **choices)
 
 
 # By compute capability.
@@ -99,20 +95,32 @@ ARCHITECTURES: Mapping[tuple[int, int], Architecture] = {
     (7, 5): _before_ampere(1024, 16, 64 * _KIB),
     (8, 0): Architecture(2048, 32, 164 * _KIB, 163 * _KIB, "ampere", "ampere", 40 * _MIB, roomy_tiles="all"),
     (8, 6): Architecture(
-        1536, 16, 100 * _KIB, 99 * _KIB, "ada", "ampere", 6 * _MIB,
-        narrow_backward=True, persistent_layers=False,
+        1536,
+        16,
+        100 * _KIB,
+        99 * _KIB,
+        "ada",
+        "ampere",
+        6 * _MIB,
+        narrow_backward=True,
+        persistent_layers=False,
     ),
     (8, 7): Architecture(1536, 16, 164 * _KIB, 163 * _KIB, "ada", "ampere", narrow_backward=True),
     (8, 9): Architecture(1536, 24, 100 * _KIB, 99 * _KIB, "ada", "ada", 96 * _MIB, narrow_backward=True),
     (9, 0): _data_center(
-        "hopper", 60 * _MIB, "all", cub="hopper", cleared_bytes=60 * _MIB, wide_heads=ALWAYS,
+        "hopper",
+        60 * _MIB,
+        "all",
+        cub="hopper",
+        cleared_bytes=60 * _MIB,
+        wide_heads=ALWAYS,
         large_workspace=ALWAYS,
     ),
     (10, 0): _data_center("blackwell", 126 * _MIB, "all"),
     (10, 3): _data_center("ampere", 126 * _MIB, ""),
     (12, 0): _workstation(96 * _MIB),
     (12, 1): _workstation(),
-}  # fmt: skip
+}
 
 
 def architecture_of(capability: tuple[int, int]) -> Architecture:

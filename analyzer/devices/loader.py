@@ -35,25 +35,34 @@ from analyzer.releases import RECORDED, RELEASE, parse
 PROFILES = Path(__file__).parent / "profiles"
 DEFAULT = "h200"
 # Other names of GPUs, as `_plain` has them.
-_OTHER_NAMES = {
-    "h100sxm": "h100", "v10016gb": "v100", "rtxa6000": "a6000", "rtx6000ada": "rtx6000-ada",
-    "rtx4060ti": "rtx4060ti-16gb", "rtx5060ti": "rtx5060ti-16gb", "h10096gb": "gh200", "gh20096gb": "gh200",
-    "a100": "a100-40gb", "titanrtx": "titan-rtx", "h10080gb": "h100", "h100sxm5": "h100",
-    "a10080g": "a100-80gb", "a10040g": "a100-40gb", "v10032g": "v100-32gb", "v10016g": "v100",
-    "rtxa5000": "a5000", "rtxa4000": "a4000",
-}  # fmt: skip
+_NAMES_OF = {
+    "v100": "v10016gb v10016g",
+    "v100-32gb": "v10032g",
+    "a100-40gb": "a100 a10040g",
+    "a100-80gb": "a10080g",
+    "h100": "h100sxm h100sxm5 h10080gb",
+    "gh200": "h10096gb gh20096gb",
+    "a4000": "rtxa4000",
+    "a5000": "rtxa5000",
+    "a6000": "rtxa6000",
+    "rtx6000-ada": "rtx6000ada",
+    "rtx4060ti-16gb": "rtx4060ti",
+    "rtx5060ti-16gb": "rtx5060ti",
+    "titan-rtx": "titanrtx",
+}
+_OTHER_NAMES = {other: name for name, others in _NAMES_OF.items() for other in others.split()}
 _MAKERS = re.compile("^(nvidia|geforce|tesla|quadro)+")
 _AMD = re.compile(r"amd|instinct|radeon|mi\d|rx\d")
-# What follows the name that cards of two sizes share, as `_plain` has it.
+# The suffix of a name that cards of two sizes share, as `_plain` has it.
 _MEMORY = re.compile(r"\d+gb")
 # How many names an unknown one is answered with, and how like it they are at least (`difflib`'s ratio).
 _NEAREST = 5
 _LIKENESS = 0.4
-# What a figure may rest on: this GPU, a public document, its figures given to a library, what others
-# measured, another GPU.
+# Kinds of source of a figure: this GPU, a public document, its figures given to a library, measurements by
+# others, another GPU.
 KINDS = ("measured", "specified", "recorded", "published", "assumed")
-# What part of a context that nobody measured may be off, where its profile does not say.
-_UNSAID = 4
+# One part in this many of an unmeasured context may be off, where its profile does not say.
+_DOUBT_DIVISOR = 4
 _LARGEST_BYTES = 1 << 20
 
 
@@ -180,7 +189,7 @@ def _context_range(content: Mapping[str, Any]) -> tuple[int, int]:
                 "'context_range_bytes' does not hold 'context_bytes'", "it must be [least, most]"
             )
         return least, most
-    off = 0 if content.get("measured") else nbytes // _UNSAID
+    off = 0 if content.get("measured") else nbytes // _DOUBT_DIVISOR
     return nbytes - off, nbytes + off
 
 

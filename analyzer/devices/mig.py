@@ -14,9 +14,9 @@ memory.
 
 Source: NVIDIA Multi-Instance GPU User Guide, "Supported MIG Profiles" (fractions); `MemorySizeMB` and
 `MultiprocessorCount` of NVML's GPU instance profiles in NVIDIA/go-nvml at 2f9e261, pkg/nvml/mock/gpus
-(a100.go, a30.go: 14 multiprocessors a slice; h100.go and h200.go: 16; b200.go: 18). What it has for an A30
-(5,836, 11,672 and 23,344 MiB) and the round numbers for H100 and later are not taken: nothing else says them.
-Not modelled: slices with media extensions; those of RTX PRO GPUs, whose multiprocessors are not said.
+(a100.go, a30.go: 14 multiprocessors a slice; h100.go and h200.go: 16; b200.go: 18). Its sizes for an A30
+(5,836, 11,672 and 23,344 MiB) and the round numbers for H100 and later are not used: no other source has
+them. Not modelled: slices with media extensions; those of RTX PRO GPUs, whose multiprocessors are unknown.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _HELD_BACK = {
     Fraction(1, 2): Fraction(1, 50),
     Fraction(1): Fraction(3, 160),
 }
-# What NVML lists, MiB.
+# Sizes NVML lists, MiB.
 _LISTED = {
     "a100-40gb": {Fraction(1, 8): 4864, Fraction(1, 4): 9856, Fraction(1, 2): 19968, Fraction(1): 40192},
     "a100-80gb": {Fraction(1, 8): 9728, Fraction(1, 4): 19968, Fraction(1, 2): 40192, Fraction(1): 80384},

@@ -1,4 +1,4 @@
-"""What must be known of a GPU to predict its memory, and where each figure comes from.
+"""Device profiles: the figures of a GPU that a prediction needs, and where each comes from.
 
 A profile is a JSON file (`profiles/NAME.json`, or one written by `analyze calibrate`) with these fields, by
 the schema `schema.json`. `sources` says for each figure whether it is "measured" (where, with what versions),
@@ -77,7 +77,7 @@ class DeviceProfile:
 
     @property
     def architecture(self) -> Architecture:
-        """What GPUs of this compute capability have in common."""
+        """The record of this compute capability."""
         return architecture_of(self.compute_capability)
 
     @property

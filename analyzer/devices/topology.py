@@ -1,4 +1,4 @@
-"""What NCCL takes of a GPU for ranks that are connected in one way: figures of a machine, measured by
+"""NCCL's memory on a GPU for ranks that are connected in one way: figures of a machine, measured by
 `calibrate --ranks`."""
 
 from __future__ import annotations

@@ -29,7 +29,7 @@ class Nccl:
     def doubts(self) -> tuple[str, ...]:
         """Return which topologies were not measured on this GPU."""
         missing = {
-            size: nccl.taken({"": Communicator(size)}, self._profile).stands_in
+            size: nccl.memory_of({"": Communicator(size)}, self._profile).stands_in
             for size in sorted(self._sizes)
         }
         return tuple(

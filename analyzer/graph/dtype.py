@@ -8,23 +8,29 @@ Source: the element-type enumerations of torch (`c10/core/ScalarType.h`) and ONN
 
 from __future__ import annotations
 
-BITS = {
-    "bool": 8,
-    "uint8": 8, "int8": 8, "uint16": 16, "int16": 16, "uint32": 32, "int32": 32, "uint64": 64, "int64": 64,
-    "float16": 16, "bfloat16": 16, "float32": 32, "float64": 64,
-    "complex32": 32, "complex64": 64, "complex128": 128,
-    "float8_e4m3fn": 8, "float8_e4m3fnuz": 8, "float8_e5m2": 8, "float8_e5m2fnuz": 8, "float8_e8m0fnu": 8,
-    "qint8": 8, "quint8": 8, "qint32": 32, "quint4x2": 4, "quint2x4": 2,
-    "int4": 4, "uint4": 4, "int2": 2, "uint2": 2, "float4_e2m1fn_x2": 8, "float4_e2m1": 4,
-    # A string in a tensor is a `std::string` on the host: 32 bytes on 64-bit libstdc++.
-    "string": 256,
-}  # fmt: skip
+_NAMES_BY_BITS = {
+    2: "int2 uint2 quint2x4",
+    4: "int4 uint4 quint4x2 float4_e2m1",
+    8: "bool int8 uint8 qint8 quint8 float8_e4m3fn float8_e4m3fnuz float8_e5m2 float8_e5m2fnuz"
+    " float8_e8m0fnu float4_e2m1fn_x2",
+    16: "int16 uint16 float16 bfloat16",
+    32: "int32 uint32 qint32 float32 complex32",
+    64: "int64 uint64 float64 complex64",
+    128: "complex128",
+    256: "string",  # a `std::string` on the host: 32 bytes on 64-bit libstdc++
+}
+BITS = {name: bits for bits, names in _NAMES_BY_BITS.items() for name in names.split()}
 
 # Short names people use on a command line.
 _SHORT = {
-    "fp16": "float16", "half": "float16", "bf16": "bfloat16", "fp32": "float32", "float": "float32",
-    "fp64": "float64", "double": "float64",
-}  # fmt: skip
+    "fp16": "float16",
+    "half": "float16",
+    "bf16": "bfloat16",
+    "fp32": "float32",
+    "float": "float32",
+    "fp64": "float64",
+    "double": "float64",
+}
 
 
 def full_name(name: str) -> str:

@@ -326,7 +326,7 @@ Moment: TypeAlias = Birth | Run | Death | Mark | StreamUse | StreamWait
 
 @dataclass(frozen=True, slots=True)
 class Communicator:
-    """What a process group was used for, which decides what the library that connects its ranks takes.
+    """A process group's uses, which decide the memory of the library that connects its ranks.
 
     size: ranks. collective: whether one ran. sent_to, received_from: ranks exchanged with.
     """

@@ -1,1 +1,1 @@
-"""What closed libraries choose, measured."""
+"""Measured choices of closed libraries."""

@@ -1,4 +1,4 @@
-"""What cuSOLVER's dense routines take for a work area, in bytes on the device.
+"""Work areas of cuSOLVER's dense routines, in bytes on the device.
 
 Sizes that `*_bufferSize` gives, as sums of parts: most are the same number of elements in every type, their
 parts rounded up to 32 elements. m rows, n columns, k of them or the smaller of both, tiles of 32:

@@ -1,4 +1,4 @@
-"""What NCCL takes of a GPU's memory, outside PyTorch's allocator: NVML shows it, `memory_reserved` does not.
+"""NCCL's memory on a GPU, outside PyTorch's allocator: NVML shows it, `memory_reserved` does not.
 
 1. Every allocation takes whole pages of 2 MiB (`ncclCudaMalloc` through cuMem). A communicator makes three
    small ones for each of its channels, and two more: 196 MiB for 32 channels. One of a single rank has 64
@@ -41,18 +41,18 @@ _SHARP = (24 + 1) * 2 * 2**20  # pages of 2 MiB: a collective channel's each, an
 
 
 @dataclass(frozen=True, slots=True)
-class Taken:
+class Memory:
     """Bytes NCCL holds. stands_in: words on what replaced figures not measured, "" if none."""
 
     nbytes: int
     stands_in: str = ""
 
 
-def taken(communicators: Mapping[str, Communicator], profile: DeviceProfile) -> Taken:
+def memory_of(communicators: Mapping[str, Communicator], profile: DeviceProfile) -> Memory:
     """Return the memory NCCL holds on this GPU while all these communicators live."""
     used = list(communicators.values())
     if not used:
-        return Taken(0)
+        return Memory(0)
     pairs = [(use, _nearest(use.size, profile)) for use in used]
     nbytes = max(topology.code_bytes for _, topology in pairs) + sum(
         _communicator_bytes(use, topology, profile) for use, topology in pairs
@@ -65,9 +65,9 @@ def taken(communicators: Mapping[str, Communicator], profile: DeviceProfile) -> 
         if use.size > 1 and (use.size != topology.ranks or not profile.nccl)
     ]
     if not missing:
-        return Taken(nbytes)
+        return Memory(nbytes)
     where = "" if profile.nccl else f" ({DEFAULT})"
-    return Taken(nbytes, f"{missing[0].ranks} ranks on {missing[0].link}{where}")
+    return Memory(nbytes, f"{missing[0].ranks} ranks on {missing[0].link}{where}")
 
 
 def figures(size: int, profile: DeviceProfile) -> tuple[int, int, int, int, int, int]:

@@ -1,17 +1,17 @@
-"""Who keeps a storage alive at a moment: what holds it, found on the graph's view.
+"""Holders: the owner that keeps a storage alive at a moment, read off the graph's view.
 
 1. The **model** holds its parameters, their gradients (`.grad`) and its buffers, the **optimizer** its state,
    the **caller** the inputs of a step: all that has a name of its own.
-2. What operators have yet to read is kept for the last of them; where autograd has saved it for one of the
+2. A storage with readers to come is kept for the last of them; where autograd has saved it for one of the
    backward pass, **autograd** keeps it, until the function that saved it is through.
-3. What nothing will read again is held by the **program**: a variable, until it is bound to something else or
-   goes out of scope.
+3. A storage that is not read again is held by the **program**: a variable, until it is bound to something
+   else or goes out of scope.
 4. If it then dies together with a later result that was computed from it with gradients, and no backward pass
    goes through that computation, the **graph** behind the result keeps it: autograd saved it in vain, and a
    variable holds the result.
 
-5. What nothing will read again, and only Python's collector freed, is held by a reference **cycle**
-   (`Graph.garbage`); what only the frames of an **exception** kept, by that (`Graph.excepted`).
+5. A storage that is not read again, and that only Python's collector freed, is held by a reference **cycle**
+   (`Graph.garbage`); one that only the frames of an **exception** kept, by that (`Graph.excepted`).
 6. In a program that ended before its end (`Graph.unfinished`) nothing that was alive then is held in vain:
    what lies behind a living result, computed with gradients, waits for **autograd**'s backward pass, where
    the program trains; everything else for what was **ahead**.
@@ -166,11 +166,11 @@ def _unread(graph: Graph, position: int, storages: Collection[int]) -> dict[int,
             ):
                 results.append((born, index, maker.operator))
     behind: dict[int, int] = {}
-    seen: set[int] = set()
+    visited: set[int] = set()
     for _, result, made_by in sorted(results, reverse=True):
-        if result not in seen:
-            before = nx.ancestors(tape, result) - seen
-            seen |= before
+        if result not in visited:
+            before = nx.ancestors(tape, result) - visited
+            visited |= before
             if not any(graph.storages[node].saved for node in before if node >= 0):
                 behind |= {index: made_by for index in before & ends.keys() if ends[index] == until(result)}
     held: dict[int, Holder] = {}

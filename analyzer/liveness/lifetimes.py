@@ -6,13 +6,13 @@ included; an operator's inputs and results are therefore live together while it 
 1. `"eager"`: the program as it is. A storage is live until the moment before its `Death`; without one, to the
    end.
 2. `"last_use"`: a perfect executor of the same operators in the same order frees each storage right after the
-   last operator that reads or writes it. a. What the backward pass reads stays: the operators that read it
-   are in the program ("saved" edges). b. Gradients stay until the optimizer has used them, by the same rule.
-   c. Parameters, buffers and optimizer state stay to the end: the next step needs them. d. Inputs and targets
-   stay to the end of the step they are for: they are the caller's. e. What no operator reads is either the
-   caller's result or nobody's: as in `"eager"`, but at most to the end of the step that made it. f. Never
-   longer than `"eager"`. g. What was alive when an unfinished program ended (`Graph.unfinished`) might have
-   been used later: it is live to the end.
+   last operator that reads or writes it. a. Storages the backward pass reads stay: the operators that read
+   them are in the program ("saved" edges). b. Gradients stay until the optimizer has used them, by the same
+   rule. c. Parameters, buffers and optimizer state stay to the end: the next step needs them. d. Inputs and
+   targets stay to the end of the step they are for: they are the caller's. e. A storage no operator reads is
+   either the caller's result or unused: as in `"eager"`, but at most to the end of the step that made it.
+   f. Never longer than `"eager"`. g. A storage alive when an unfinished program ended (`Graph.unfinished`)
+   might have been used later: it is live to the end.
 3. `"never"`: nothing is freed. Its peak is the sum of all storages.
 4. The **peak** is the largest sum of live bytes on the device at a moment, at the first moment that reaches
    it.

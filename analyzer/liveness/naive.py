@@ -183,12 +183,12 @@ def from_onnx(
 def onnx_leaves(graph: Graph) -> tuple[LeafOutput, ...]:
     """Return the outputs of each node in order, without nodes that only describe or rename a tensor or whose
     results stay on the host."""
-    seen: set[int] = set()
+    known: set[int] = set()
     leaves = []
     for operator in graph.operators:
-        new = [t for t in operator.outputs if t is not None and t.storage not in seen]
-        seen.update(tensor.storage for tensor in operator.inputs)
-        seen.update(tensor.storage for tensor in new)
+        new = [t for t in operator.outputs if t is not None and t.storage not in known]
+        known.update(tensor.storage for tensor in operator.inputs)
+        known.update(tensor.storage for tensor in new)
         new = [tensor for tensor in new if graph.storages[tensor.storage].on_device]
         if operator.name in METADATA or not new:
             continue

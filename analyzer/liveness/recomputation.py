@@ -1,15 +1,15 @@
-"""What must be kept for the backward pass where the rest may be computed again: a minimum cut of the graph's
-view.
+"""Recomputation: the fewest bytes to keep for the backward pass where the rest may be computed again, as a
+minimum cut of the graph's view.
 
-1. What backward reads of a forward pass (`saved_for_backward`) is either kept, which takes its bytes, or
-   computed again: by the operator that made it and those that wrote into it, from what they read, of which
-   the same holds.
-2. What is there anyway costs nothing: parameters, buffers, optimizer state, inputs, and what is kept in any
-   case.
-3. An operator that is not to run again has its results kept, or what follows from them; so has one whose
-   operands another operator has written into since.
-4. The least that can be kept is a **minimum cut** between what is there and what backward reads, each storage
-   having its bytes as its capacity; the operators behind the cut are those that run again.
+1. A storage of the forward pass that backward reads (`saved_for_backward`) is either kept, which takes its
+   bytes, or computed again: by the operator that made it and those that wrote into it, from their operands,
+   of which the same holds.
+2. Storages that are there anyway cost nothing: parameters, buffers, optimizer state, inputs, and those that
+   are kept in any case.
+3. An operator that is not to run again has its results kept, or storages that follow from them; so has one
+   whose operands another operator has written into since.
+4. The fewest bytes are a **minimum cut** between the storages that are there and those backward reads, each
+   with its bytes as its capacity; the operators behind the cut are those that run again.
 
 Source: PyTorch's partitioner, which cuts the graphs of `torch.compile` so
 (`torch/_functorch/partitioners.py`, `min_cut_rematerialization_partition`).
@@ -49,7 +49,7 @@ def recomputation(
 
     cuts = nx.DiGraph([((index, "kept"), "backward") for index in saved])
     cuts.add_nodes_from(("there", "backward"))
-    pending, seen = list(saved), set(saved)
+    pending, visited = list(saved), set(saved)
     while pending:
         index = pending.pop()
         cuts.add_edge((index, "made"), (index, "kept"), capacity=graph.storages[index].nbytes)
@@ -61,8 +61,8 @@ def recomputation(
             cuts.add_edge(maker, (index, "made"))
             if read is not None and read not in kept:
                 cuts.add_edge((read, "kept"), maker)
-                if read not in seen:
-                    seen.add(read)
+                if read not in visited:
+                    visited.add(read)
                     pending.append(read)
     least, (before, _) = nx.minimum_cut(cuts, "there", "backward")
     behind = sorted(~node for node in cuts if isinstance(node, int) and node not in before)

@@ -6,8 +6,8 @@
 2. External data is never loaded, except small tensors that decide shapes (`read_external`), and never from
    outside the model's folder: a location that is absolute, climbs with "..", or leaves through a symbolic
    link is refused. A missing data file is fine; one that is there and too short is said (`too_short`).
-3. What cannot be a model is refused with a hint: missing, empty, truncated, not ONNX, made by a newer ONNX
-   than the one installed, with no operator set, or with no nodes and no outputs.
+3. A file that cannot be a model is refused with a hint: missing, empty, truncated, not ONNX, made by a newer
+   ONNX than the one installed, with no operator set, or with no nodes and no outputs.
 
 Wire format: https://protobuf.dev/programming-guides/encoding; field numbers: `onnx.proto`.
 Not modelled: encrypted or compressed files, the ORT flatbuffer format (named in the error).

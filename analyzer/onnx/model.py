@@ -63,10 +63,8 @@ class OpenedModel:
         result at another batch, which supplies what does not depend on it. Raises InputError, TargetError."""
         check_batch(batch)
         _check_names(self.structure, values, assume)
-        shapes = infer_shapes(
-            self.structure, self.proto, batch, inputs, self.folder, values, assume,
-            None if like is None else like.shapes
-        )  # fmt: skip
+        known = None if like is None else like.shapes
+        shapes = infer_shapes(self.structure, self.proto, batch, inputs, self.folder, values, assume, known)
         refused = (*self.short, *shapes.binding.refused)
         return ShapedModel(self.structure, shapes, self.opset, batch, self.has_functions, refused)
 

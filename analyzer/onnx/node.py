@@ -21,29 +21,26 @@ from analyzer.onnx.types import display
 DEFAULT_DOMAINS = ("", "ai.onnx")
 DAMAGED = "the file is damaged: export the model again"
 
-# Contrib operator -> how many inputs it has up to its last required one; the first input and output always
+# Contrib operators by the number of inputs up to the last required one; the first input and output always
 # are.
-_CONTRIB_INPUTS = {
-    "Attention": 2, "BiasAdd": 3, "BiasDropout": 2, "BiasGelu": 2, "BiasSoftmax": 2, "BiasSplitGelu": 2,
-    "DequantizeLinear": 2, "EmbedLayerNormalization": 7, "FastGelu": 1, "FusedConv": 2, "FusedGemm": 2,
-    "FusedMatMul": 2, "FusedMatMulActivation": 2, "GatherBlockQuantized": 3, "Gelu": 1,
-    "GroupQueryAttention": 7, "MatMulBnb4": 3, "MatMulFpQ4": 3, "MatMulNBits": 3, "MultiHeadAttention": 1,
-    "QAttention": 4, "QuantizeLinear": 2, "QuickGelu": 1, "RotaryEmbedding": 4,
-    "SimplifiedLayerNormalization": 2, "SkipLayerNormalization": 3, "SkipSimplifiedLayerNormalization": 3,
-    "TransposeMatMul": 2,
-}  # fmt: skip
+_CONTRIB_OF_INPUTS = {
+    1: "FastGelu Gelu MultiHeadAttention QuickGelu",
+    2: "Attention BiasDropout BiasGelu BiasSoftmax BiasSplitGelu DequantizeLinear FusedConv FusedGemm"
+    " FusedMatMul FusedMatMulActivation QuantizeLinear SimplifiedLayerNormalization TransposeMatMul",
+    3: "BiasAdd GatherBlockQuantized MatMulBnb4 MatMulFpQ4 MatMulNBits SkipLayerNormalization"
+    " SkipSimplifiedLayerNormalization",
+    4: "QAttention RotaryEmbedding",
+    7: "EmbedLayerNormalization GroupQueryAttention",
+}
+_CONTRIB_INPUTS = {name: count for count, names in _CONTRIB_OF_INPUTS.items() for name in names.split()}
 
 # Types of contrib operators' attributes that decide sizes (AttributeProto: 2 a whole number, 7 several).
-_CONTRIB_ATTRIBUTES = {
-    **dict.fromkeys(
-        (
-            "K", "N", "axis", "bits", "block_size", "gather_axis", "group", "kv_num_heads", "num_heads",
-            "quantize_axis", "transA", "transB", "transBatchA", "transBatchB",
-        ),
-        2,
-    ),
-    **dict.fromkeys(("dilations", "kernel_shape", "pads", "qkv_hidden_sizes", "strides"), 7),
-}  # fmt: skip
+_CONTRIB_OF_TYPE = {
+    2: "K N axis bits block_size gather_axis group kv_num_heads num_heads quantize_axis transA transB"
+    " transBatchA transBatchB",
+    7: "dilations kernel_shape pads qkv_hidden_sizes strides",
+}
+_CONTRIB_ATTRIBUTES = {name: kind for kind, names in _CONTRIB_OF_TYPE.items() for name in names.split()}
 
 
 def check_node(node: Any, opset: int) -> None:

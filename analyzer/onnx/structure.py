@@ -135,10 +135,9 @@ def prepare(
     used = {name for node in order for name in reads.get(id(node)) or node.input if name} | set(outputs)
     captured = tuple(sorted(used - own)) if depth else ()
     places = {id(node): place for place, node in enumerate(order)}
-    return Structure(
-        order, producers, initializers, inputs, outputs, declared,
-        {places[key]: inner for key, inner in subgraphs.items()}, captured, overridable,
-    )  # fmt: skip
+    nested = {places[key]: inner for key, inner in subgraphs.items()}
+    values = (initializers, inputs, outputs, declared)
+    return Structure(order, producers, *values, nested, captured, overridable)
 
 
 def _check_subgraphs(node: Any) -> None:
@@ -184,8 +183,8 @@ def _check_unique_producer(
 
 
 def _duplicate_error(names: list[str], what: str) -> TargetError:
-    seen: set[str] = set()
-    twice = (name for name in names if name in seen or seen.add(name))  # type: ignore[func-returns-value]
+    known: set[str] = set()
+    twice = (name for name in names if name in known or known.add(name))  # type: ignore[func-returns-value]
     name = next(twice, names[0] if names else "")
     return TargetError(f"two {what}s are called {display(name)!r}", "export the model again, or rename one")
 
@@ -236,12 +235,12 @@ def _cycle_error(
     node: Any, done: set[str], reads: Mapping[int, list[str]], producers: Mapping[str, Any]
 ) -> TargetError:
     """Return the error for a graph with a cycle, found by walking back from a node that is never ready."""
-    seen: dict[int, Any] = {}
-    while id(node) not in seen:
-        seen[id(node)] = node
+    visited: dict[int, Any] = {}
+    while id(node) not in visited:
+        visited[id(node)] = node
         name = next(name for name in reads.get(id(node)) or node.input if name not in done)
         node = producers[name]
-    path = list(seen.values())[list(seen).index(id(node)) :]
+    path = list(visited.values())[list(visited).index(id(node)) :]
     cycle = " <- ".join(node_name(item) for item in path[:5])
     return TargetError(
         f"the graph has a cycle: {cycle}", "a model's graph must be acyclic: export the model again"

@@ -17,16 +17,13 @@ from typing import Any, TypeAlias
 Dim: TypeAlias = "int | str"
 Shape: TypeAlias = "tuple[Dim, ...]"
 
-# `TensorProto.DataType` by number; the names are those of `analyzer.graph.dtype`.
-DTYPES = {
-    1: "float32", 2: "uint8", 3: "int8", 4: "uint16", 5: "int16", 6: "int32", 7: "int64", 8: "string",
-    9: "bool",
-    10: "float16", 11: "float64", 12: "uint32", 13: "uint64", 14: "complex64", 15: "complex128",
-    16: "bfloat16",
-    17: "float8_e4m3fn", 18: "float8_e4m3fnuz", 19: "float8_e5m2", 20: "float8_e5m2fnuz", 21: "uint4",
-    22: "int4",
-    23: "float4_e2m1", 24: "float8_e8m0fnu", 25: "uint2", 26: "int2",
-}  # fmt: skip
+# `TensorProto.DataType` from number 1 on; the names are those of `analyzer.graph.dtype`.
+_DTYPES = """
+    float32 uint8 int8 uint16 int16 int32 int64 string bool float16 float64 uint32 uint64 complex64 complex128
+    bfloat16 float8_e4m3fn float8_e4m3fnuz float8_e5m2 float8_e5m2fnuz uint4 int4 float4_e2m1 float8_e8m0fnu
+    uint2 int2
+"""
+DTYPES = dict(enumerate(_DTYPES.split(), start=1))
 ELEMENT_TYPES = {name: number for number, name in DTYPES.items()}
 
 _LONGEST_NAME = 160

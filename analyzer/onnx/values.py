@@ -24,15 +24,14 @@ LARGEST_COUNT = 65536
 _DEEPEST = 150  # a level takes two Python frames
 
 # Pure operators that occur in shape arithmetic; results no larger than their inferred shape.
-PURE = frozenset({
-    "Abs", "Add", "And", "ArgMax", "ArgMin", "BitShift", "BitwiseAnd", "BitwiseNot", "BitwiseOr",
-    "BitwiseXor", "Cast", "Ceil", "Clip", "Compress", "Concat", "ConstantOfShape", "CumSum", "Div",
-    "Equal", "Expand", "Flatten", "Floor", "Gather", "GatherElements", "GatherND", "Greater",
-    "GreaterOrEqual", "Identity", "Less", "LessOrEqual", "Max", "Min", "Mod", "Mul", "Neg", "NonZero",
-    "Not", "OneHot", "Or", "Pad", "Pow", "Range", "ReduceMax", "ReduceMean", "ReduceMin", "ReduceProd",
-    "ReduceSum", "Reshape", "Round", "ScatterElements", "ScatterND", "Sign", "Slice", "Split", "Sqrt",
-    "Squeeze", "Sub", "Sum", "Tile", "TopK", "Transpose", "Trilu", "Unique", "Unsqueeze", "Where", "Xor",
-})  # fmt: skip
+_PURE = """
+    Abs Add And ArgMax ArgMin BitShift BitwiseAnd BitwiseNot BitwiseOr BitwiseXor Cast Ceil Clip Compress
+    Concat ConstantOfShape CumSum Div Equal Expand Flatten Floor Gather GatherElements GatherND Greater
+    GreaterOrEqual Identity Less LessOrEqual Max Min Mod Mul Neg NonZero Not OneHot Or Pad Pow Range ReduceMax
+    ReduceMean ReduceMin ReduceProd ReduceSum Reshape Round ScatterElements ScatterND Sign Slice Split Sqrt
+    Squeeze Sub Sum Tile TopK Transpose Trilu Unique Unsqueeze Where Xor
+"""
+PURE = frozenset(_PURE.split())
 
 
 class Values:

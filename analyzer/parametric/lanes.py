@@ -1,16 +1,16 @@
-"""A whole number that is another one at each of many batch sizes: what follows from it is worked out for all
-of them at once.
+"""Lanes: a whole number with one value at each of many batch sizes; its consequences are computed for all of
+them at once.
 
 A scratch rule that is given a dimension as `Lanes` computes as ever; each result holds one number a **lane**
 (a batch size).
 
 1. Arithmetic is exact and goes lane by lane; a product beyond 62 bits is refused (`NotTogether`).
-2. A comparison all lanes answer alike is answered. Where they differ, `Apart` says which lanes say yes:
-   whoever asked begins again with these, and with the others.
-3. What needs one number (a hash, an index, a fraction) has none to give: `NotTogether`, and the lanes are
-   taken one by one.
+2. A comparison all lanes answer alike is answered. Where they differ, `Apart` says which lanes say yes: the
+   caller begins again with these, and with the others.
+3. A use that needs one number (a hash, an index, a fraction) raises `NotTogether`, and the lanes are computed
+   one by one.
 
-So nothing is ever decided for a lane that it would not have decided alone.
+So no lane is ever decided otherwise than it would be alone.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
-"""A number that several captures of one program say, as what it is at any batch: a polynomial, checked. The
-rounds of a loop (`runtimes/pytorch/extrapolation.py`) are captures too, and a round's number its batch.
+"""A number of a program as a function of the batch: a polynomial through its values in several captures,
+checked. The rounds of a loop (`runtimes/pytorch/extrapolation.py`) are captures too, and a round's number its
+batch.
 
-What is the same in every capture stays as it is; what differs becomes a function of the batch; what is
-neither (another structure, a number that is no polynomial) is `NotTheSame`.
+A value that is the same in every capture stays as it is; one that differs becomes a function of the batch;
+anything else (another structure, a number that is no polynomial) is `NotTheSame`.
 """
 
 from __future__ import annotations
@@ -40,9 +41,9 @@ def place_of(operator: Operator) -> str:
 
 
 class Numbers:
-    """Turns what several captures say of one thing into what it is at any batch; equal numbers are made once.
+    """Turns one value in several captures into a function of the batch; equal numbers are made once.
 
-    What comes out raises ArithmeticError as `Polynomial.at`; nothing does where captures are no one program
+    The function raises ArithmeticError as `Polynomial.at`. Where captures are no one program there is none
     (NotTheSame). most_degree: of a polynomial, None: as many as the captures can check."""
 
     def __init__(self, batches: Sequence[int], most_degree: int | None = None) -> None:

@@ -77,7 +77,7 @@ class BatchProgram:
         )
 
     def _varying_storages(self) -> dict[int, Polynomial]:
-        found = {}
+        polynomials = {}
         for kinds in zip(*(graph.storages for graph in self._graphs), strict=True):
             first = kinds[0]
             if all(other == first for other in kinds[1:]):
@@ -85,8 +85,8 @@ class BatchProgram:
             if any(dataclasses.replace(other, nbytes=first.nbytes) != first for other in kinds[1:]):
                 raise NotTheSame(f"storage {first.index} ({first.name})")
             sizes = [storage.nbytes for storage in kinds]
-            found[first.index] = self._numbers.polynomial(sizes, f"the size of {first.name}")
-        return found
+            polynomials[first.index] = self._numbers.polynomial(sizes, f"the size of {first.name}")
+        return polynomials
 
 
 def _same_program(graphs: Sequence[Graph]) -> None:
@@ -106,16 +106,16 @@ def _same_program(graphs: Sequence[Graph]) -> None:
 class SizeGuards:
     """The guards whose answer may depend on the batch."""
 
-    def __init__(self, batches: Sequence[int], asked: Sequence[Sequence[SizeGuard]]) -> None:
-        """asked: guards of each capture, by its batch; a single capture gives none."""
-        self._asked: set[tuple[str, _AtBatch, _AtBatch, bool]] = set()
+    def __init__(self, batches: Sequence[int], guards: Sequence[Sequence[SizeGuard]]) -> None:
+        """guards: of each capture, by its batch; a single capture gives none."""
+        self._comparisons: set[tuple[str, _AtBatch, _AtBatch, bool]] = set()
         if len(batches) == 1:
             return
-        seen: set[tuple[SizeGuard, ...]] = set()
-        for same in zip(*asked, strict=False):
-            if same in seen:
+        fitted: set[tuple[SizeGuard, ...]] = set()
+        for same in zip(*guards, strict=False):
+            if same in fitted:
                 continue
-            seen.add(same)
+            fitted.add(same)
             first = same[0]
             if any((q.comparison, q.where) != (first.comparison, first.where) for q in same[1:]):
                 break
@@ -123,14 +123,14 @@ class SizeGuards:
                 continue  # the program is the same either way
             left, right = _fitted(batches, [q.left for q in same]), _fitted(batches, [q.right for q in same])
             if left is not None and right is not None and (_varies(left) or _varies(right)):
-                self._asked.add((first.comparison, left, right, first.answer))
+                self._comparisons.add((first.comparison, left, right, first.answer))
 
     def changed(self, batch: int) -> bool:
         """Return whether a comparison is answered differently at a batch."""
         try:
             return any(
                 getattr(operator, comparison)(_at(left, batch), _at(right, batch)) != answer
-                for comparison, left, right, answer in self._asked
+                for comparison, left, right, answer in self._comparisons
             )
         except ArithmeticError:  # a size that is no whole number there, a division by none
             return True
@@ -155,5 +155,5 @@ def _varies(tree: _AtBatch) -> bool:
 def _at(tree: _AtBatch, batch: int) -> int:
     if isinstance(tree, Polynomial):
         return tree.at(batch)
-    found: int = getattr(operator, tree[0])(_at(tree[1], batch), _at(tree[2], batch))
-    return found
+    value: int = getattr(operator, tree[0])(_at(tree[1], batch), _at(tree[2], batch))
+    return value

@@ -72,11 +72,11 @@ def _counterparts(every: Graph, count: int) -> list[int]:
     for operator in every.operators[:count]:
         indices_by_key[_likeness(operator)].append(operator.index)
     counterparts: list[int] = []
-    seen: dict[tuple[int, Any], int] = defaultdict(int)
+    counts: dict[tuple[int, Any], int] = defaultdict(int)
     for operator in every.operators[count:]:
         likeness = _likeness(operator)
-        place = seen[operator.step, likeness]
-        seen[operator.step, likeness] += 1
+        place = counts[operator.step, likeness]
+        counts[operator.step, likeness] += 1
         if place >= len(indices_by_key[likeness]):
             raise NotTheSame(f"{operator.name} in step {operator.step}")
         counterparts.append(indices_by_key[likeness][place])

@@ -218,7 +218,7 @@ def _notes(
 def _on_device(variants: Variants, capacity_bytes: int | None) -> _Outcome:
     """Return the outcome with room; beyond the capacity, as it runs there if it does.
 
-    What the process takes beside its allocator (context, libraries) is the same either way.
+    Memory beside the allocator (context, libraries) is the same either way.
     """
     prediction = variants.prediction
     if prediction.plain is not None:
@@ -335,10 +335,8 @@ def _certainty(
         for basis in ("exact", "measured", "bounded")
     }
     exact, measured, bounded = (sum(sums.values()) for sums in by_rule.values())
-    return Certainty(
-        exact, measured, bounded, dict(unknown), by_rule, assumed.by_name, assumed.reserved, assumed.beside,
-        *kept_and_spare,
-    )  # fmt: skip
+    figures = (assumed.by_name, assumed.reserved, assumed.beside)
+    return Certainty(exact, measured, bounded, dict(unknown), by_rule, *figures, *kept_and_spare)
 
 
 def _refusals(simulation: Simulation) -> tuple[str, ...]:

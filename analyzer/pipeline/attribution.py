@@ -1,4 +1,5 @@
-"""What lies where, when and why: the fields of an estimate that are read off its simulation."""
+"""Attribution: place, time and cause of each allocation, the fields of an estimate that are read off its
+simulation."""
 
 from __future__ import annotations
 

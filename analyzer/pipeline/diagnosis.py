@@ -1,13 +1,13 @@
-"""What is unusual in how an analysed program takes memory, said beside its figures.
+"""Diagnosis: unusual memory use of an analysed program, reported beside its figures.
 
 1. **Fragmentation** where the allocator holds a tenth more than is in use, and that is more than a hundredth
    of the device: less decides nothing. The requests are served again under each setting
    (`runtimes/under_settings.py`).
 2. **Growth** where it is held in vain, or the program does not fit and it makes up a third of its peak.
 
-It is looked for once, of the analysis that is shown; searches over many do without. Events are served again
-far faster than a program is followed: six different steps of GPT-2 (124 million parameters, 13,849 events)
-take 30 s to follow, and 0.7 s here.
+Only the analysis that is shown is diagnosed; searches over many do without. Events are served again far
+faster than a program is followed: six different steps of GPT-2 (124 million parameters, 13,849 events) take
+30 s to follow, and 0.7 s here.
 """
 
 from __future__ import annotations

@@ -39,7 +39,7 @@ _TRIED = 8
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """What each rank runs; other fields than `rank` are those of `pipeline/program.py:follow`."""
+    """A rank's program; other fields than `rank` are those of `pipeline/program.py:follow`."""
 
     script: str
     args: tuple[str, ...]

@@ -101,7 +101,7 @@ def captured_program(
 ) -> Captured:
     """Capture a built target; `name` is for reports. record_guards: record size comparisons.
 
-    What the code of a file writes goes to an overlay (`analyzer/sandbox`). Raises AnalyzerError.
+    Writes of a file's code go to an overlay (`analyzer/sandbox`). Raises AnalyzerError.
     """
     if not program.is_file:
         return _captured_program(program, name, options, runtime, progress, record_guards)

@@ -1,11 +1,11 @@
-"""What is alive at the peak, in the user's terms: a row for each tensor, and who keeps it alive.
+"""Rows of the peak: each tensor alive at it, in the user's terms, and its holder.
 
-1. An allocation is described by its runtime, or by the captured graph's operators and storages; what a
-   model's file says of a node (line, scope) is added.
+1. An allocation is described by its runtime, or by the captured graph's operators and storages; the place of
+   a node in its model's file (line, scope) is added.
 2. A block in which many tensors lie (a memory pattern) has a row for each of them, and one for the rest.
-3. **Who keeps it alive** follows from the graph (`liveness/holders.py`), nearest first. Where a runtime runs
-   a graph of its own, tensors are found by their names, and nothing is said of those it made itself. Scratch
-   memory is held by the operator that runs, a workspace by its library.
+3. The **holder** follows from the graph (`liveness/holders.py`), nearest first. Where a runtime runs a graph
+   of its own, tensors are found by their names, and those it made itself have no holder. Scratch memory is
+   held by the operator that runs, a workspace by its library.
 """
 
 from __future__ import annotations

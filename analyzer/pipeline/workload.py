@@ -6,7 +6,7 @@ Opened once, it is a workload at any batch and on any device.
 2. Given tensors stand for one batch: their first dimension, where it is that of the first input, is the
    batch. Strides stay as they are.
 3. A batch is captured once: with all steps, or with the first alone where later ones repeat it
-   (`parametric/steps.py`). What was captured for one device serves those on which the program is the same.
+   (`parametric/steps.py`). A capture for one device serves those on which the program is the same.
 """
 
 from __future__ import annotations
@@ -41,9 +41,9 @@ Progress = Callable[[str], None]
 
 @dataclass
 class _Known:
-    """What does not depend on the device. captures: by batch and number of steps (None: all), with the device
-    each was made for; repeated: by a graph's id the graph, which stays alive, and how its later steps repeat
-    the first, None where they do not; intervals: what `planning/intervals.py` found of a range of batches."""
+    """Results for any device. captures: by batch and number of steps (None: all), with the device each was
+    made for; repeated: by a graph's id the graph, which stays alive, and how its later steps repeat the
+    first, None where they do not; intervals: those of `planning/intervals.py`, by range of batches."""
 
     captures: dict[tuple[int, int | None], list[tuple[Any, Captured]]] = field(default_factory=dict)
     repeated: dict[int, tuple[Graph, RepeatedSteps | None]] = field(default_factory=dict)
@@ -155,13 +155,13 @@ class Workload:
 
     def captured_batches(self) -> set[int]:
         """Return the batches that were captured, on any device."""
-        return {batch for (batch, _), found in self._known.captures.items() if found}
+        return {batch for (batch, _), captures in self._known.captures.items() if captures}
 
     def repetition(self) -> RepeatedSteps | None:
         """Return how later steps repeat the first, from a capture of all steps at a batch above one (one
         sample's program differs); None without such a capture or where they do not."""
-        captures, known = self._known.captures.items(), self._known.repeated
-        wholes = [batch for (batch, steps), found in captures if found and steps is None and batch > 1]
+        keys, known = self._known.captures, self._known.repeated
+        wholes = [batch for batch, steps in keys if keys[batch, steps] and steps is None and batch > 1]
         if not wholes or self._program is None or self.options.steps == 1:
             return None
         graph = self.captured(wholes[0]).source.graph
@@ -191,8 +191,8 @@ class Workload:
         """
         assert self.runtime is not None
         known = self._known.captures.setdefault((batch, steps), [])
-        for device, found in known:
-            moved = self.moved(found, device)
+        for device, capture in known:
+            moved = self.moved(capture, device)
             if moved is not None:
                 return moved
         made = self._made(self.at(batch), self.runtime, steps)
@@ -214,15 +214,15 @@ class Workload:
             options = replace(options, steps=min(steps, options.steps))
         return captured_program(self._program, self.name, options, runtime, self.progress, record_guards=True)
 
-    def moved(self, found: Captured, device: str | int | None) -> Captured | None:
+    def moved(self, capture: Captured, device: str | int | None) -> Captured | None:
         """Return a capture for `device` with this device's profile; None if its program differs."""
         assert self.runtime is not None
         profile, note = resolve(self.options.device)
-        alike = self._program is None or profile.compute_capability in found.source.graph.alike
+        alike = self._program is None or profile.compute_capability in capture.source.graph.alike
         if device != self.options.device and not alike:
             return None
         profile = self.runtime.profile(profile, self.options, self.model)
-        return replace(found, profile=profile, device_note=note)
+        return replace(capture, profile=profile, device_note=note)
 
     def over_batches(self, parametric: ParametricCapture, profile: DeviceProfile) -> Batches | None:
         """Return the runtime's figures over a range of batches. Raises NotTheSame, AnalyzerError."""

@@ -1,4 +1,4 @@
-"""What a runtime answers: from a captured program to what it asks of which allocator, and what else it holds.
+"""Runtimes: from a captured program to the requests of its allocator, and the memory beside them.
 
 A runtime is one class with a name and `predict`; registered under its name, `--runtime NAME` takes it:
 
@@ -116,9 +116,9 @@ UNLIMITED = Limit(1 << 60, True)
 
 @dataclass(frozen=True, slots=True)
 class Prediction:
-    """What a runtime would do with a program. All sizes in bytes.
+    """A program's course under a runtime. All sizes in bytes.
 
-    events: what it asks of its allocator, in order. allocator: makes a fresh one, which is to serve them.
+    events: its allocator's requests, in order. allocator: makes a fresh one, which is to serve them.
     limited: makes one that may hold so many bytes, as the runtime's own limit bounds it or, with `device`
         true, as a device bounds it that has no more (a `Limit`); None where the runtime has no such thing.
     device_used: what NVML shows for the process, from what was simulated.

@@ -128,13 +128,13 @@ class OfGraph(Batches):
         if limit is not None:
             raise ArithmeticError(f"{self._runtime.name} under a limit is analysed")
         source = replace(self._source, graph=self._program.at(size))
-        found = self._runtime.predict(source, replace(self._options, batch=size), self._profile)
-        simulation = simulate(found.events, found.allocator())
+        prediction = self._runtime.predict(source, replace(self._options, batch=size), self._profile)
+        simulation = simulate(prediction.events, prediction.allocator())
         return Figures(
             size,
             simulation.peak_allocated,
             simulation.peak_reserved,
-            found.device_used(simulation),
+            prediction.device_used(simulation),
             self._naive(size).total,
             simulation.failure is not None,
             len(simulation.refused),

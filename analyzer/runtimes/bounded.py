@@ -3,11 +3,12 @@ limit.
 
 1. It runs when every request is served: blocks the allocator kept are given back and the request is tried
    again before it fails, as the allocator does; a convolution without room for its workspace goes on to
-   cuDNN's next plans (`plans.py`). What is taken to need nothing, and may need more, runs without room for
-   more, too: each list ends with a plan that needs nothing (`libraries/cudnn/choices.py`, `NextPlans`).
+   cuDNN's next plans (`plans.py`). A convolution that is assumed to need nothing, and may need more, runs
+   without room for more, too: each list ends with a plan that needs nothing (`libraries/cudnn/choices.py`,
+   `NextPlans`).
 2. It is **in doubt** when it only runs through the next plans of a convolution cuDNN was not asked about, or
    when it no longer runs where the workspaces of these are the largest they may be, or only where they are
-   the smallest. What is in doubt does not count as fitting.
+   the smallest. A program in doubt does not count as fitting.
 
 `assemble.py` asks this of every analysis, so that `analyze`, `fit`, `what-if` and the others give one
 verdict.

@@ -1,4 +1,4 @@
-"""What a reader should know of the convolutions' workspaces: whom they were asked of, or how they can be."""
+"""Notes on convolutions' workspaces: the library that was asked, or how one can be."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def notes_on_convolutions(profile: DeviceProfile, events: tuple[AllocationEvent,
     """Yield the notes of an analysis with these requests."""
     choices = choices_of(profile)
     release = choices.asker.release
-    if choices.asked and release is not None:
+    if choices.has_asked and release is not None:
         gpu = profile.cudnn_device.get("deviceName", profile.name)
         yield f"convolutions' workspaces were asked of cuDNN {written(release)} for {gpu}"
     if unasked(events):

@@ -1,5 +1,5 @@
-"""Between what a program's memory lies on a GPU that nobody has measured: what is taken from another one may
-be more, or less; and where threads ask for memory in an order that only a run has.
+"""Ranges of a program's memory: on a GPU that nobody has measured, whose figures come from another one; and
+where threads ask for memory in an order that only a run has.
 
 1. A workspace that cuDNN was not asked about may be off by `Malloc.assumed` bytes, up or down, on any GPU.
    One by a formula that was read off the H200 (attention, recurrent layers, transforms, ...) may be half as
@@ -14,7 +14,7 @@ be more, or less; and where threads ask for memory in an order that only a run h
    further kernels; what an older cuDNN loads at once is off by `DeviceProfile.modules_off_bytes`. A program
    that uses no library may have run no kernel either, and then holds a context alone, a tenth (`_BARE`) of
    what its threads hold below the least of one with first kernels (`benchmarks/gpu_profiles.py`, rule 2).
-4. What CUDA has to give differs by a little with the driver, `DeviceProfile.capacity_range_bytes`, so that a
+4. The memory CUDA has differs by a little with the driver, `DeviceProfile.capacity_range_bytes`, so that a
    program that needs nearly all of it may not fit, and one that needs a little more may.
 5. Where threads read a checkpoint while the program converts it, or NCCL's watchdog decides when memory is
    given back, it is simulated in other orders as well (`runtimes/pytorch/orders.py`), on any GPU.
@@ -24,8 +24,8 @@ be more, or less; and where threads ask for memory in an order that only a run h
    order is not the recorded one (0.1 to 3.5 % off, exact with the recorded addresses). The program is
    simulated again with its segments in up to `_PLACEMENTS` other orders.
 7. A program that may have to do with less than it takes with room (by 3 and 4) may run there all the same:
-   the allocator gives cached blocks back and goes on, often with far less. What it then holds is in the range
-   (`under_pressure`).
+   the allocator gives cached blocks back and goes on, often with far less. Its reservation then is in the
+   range (`under_pressure`).
 
 Otherwise both ends are the figure itself on a GPU that was measured.
 Not modelled: every way in which requests may be off together.
@@ -75,9 +75,9 @@ def reserved_range(variants: Variants, simulation: Simulation, *, measured: bool
 
 
 def orders_range(prediction: Prediction, simulation: Simulation) -> Range | None:
-    """Least and most bytes the allocator may hold at its peak, in whatever order threads ask; None where none
-    do, or all orders are one. What is extrapolated and not simulated again (tokens of `generate`) takes as
-    much in each."""
+    """Return least and most bytes the allocator may hold at its peak, in whatever order threads ask; None
+    where none do, or all orders are one. Extrapolated tokens of `generate`, which are not simulated again,
+    take as much in each."""
     others = [simulate(events, prediction.allocator()).peak_reserved for events in prediction.other_orders()]
     if not others:
         return None

@@ -1,11 +1,11 @@
-"""Named rules: what a number of the output follows from, so that a reader can ask for it.
+"""Named rules: the origin of each number of the output, so that a reader can ask for it.
 
 1. Every request of a runtime names the rule that decided its size (`events.Malloc.rule`): a short name in
    lower case with hyphens, which keeps its meaning from version to version.
 2. A rule is carried out by code, and that code's docstring says it in words: `analyze explain` prints it. Its
    source is the part of the docstring that begins with "Source:" (or "Measured:"), or where a topic's rules
    share one, that of the module.
-3. What is only a convention of a runtime (an initializer is a request of its own) has a `Rule` without code.
+3. A mere convention of a runtime (an initializer is a request of its own) has a `Rule` without code.
 """
 
 from __future__ import annotations

@@ -7,8 +7,8 @@
 2. An **iteration** N is everything after the last named event before its first "N.input". Peaks start anew
    there, from the bytes then in use, as `torch.cuda.reset_peak_memory_stats` at the head of a training loop
    does; a mark's `peak` is the peak since.
-3. The peak of all is the largest of the iterations' peaks, at the first event that reaches it. What happens
-   before the first iteration (loading the model) is not part of it, unless there are no iterations.
+3. The peak of all is the largest of the iterations' peaks, at the first event that reaches it. Events before
+   the first iteration (loading the model) are not part of it, unless there are no iterations.
 4. `requested` counts the bytes asked for; its peak is found likewise, on its own, and so is that of
    `reserved`.
 5. Where the allocator has no room for a request, the program ends there: what is returned is what happened
@@ -141,10 +141,8 @@ class Simulation:
     ) -> Simulation:
         """Return a simulation of which only these are known."""
         none: tuple[Any, ...] = ()
-        return cls(
-            none, allocated, reserved, 0, -1, "", alive, none, none, none, none, none, none, none, failure,
-            refused=refused,
-        )  # fmt: skip
+        peaks = (none, allocated, reserved, 0, -1, "", alive)
+        return cls(*peaks, none, none, none, none, none, none, none, failure, refused=refused)
 
 
 class States:
@@ -334,16 +332,16 @@ class _HeldSegments:
 
     def __init__(self, allocator: Allocator) -> None:
         self._allocator = allocator
-        self._seen: tuple[int, int] | None = None
+        self._state: tuple[int, int] | None = None
         self._held: dict[tuple[int, int], int] = {}
         self._freed: list[HeldRange] = []
 
     def record(self, position: int) -> None:
         """Event `position` has been simulated."""
         now = (self._allocator.reserved, self._allocator.device_calls)
-        if now == self._seen:
+        if now == self._state:
             return
-        self._seen = now
+        self._state = now
         segments = set(self._allocator.segments())
         for piece in sorted(self._held.keys() - segments):
             self._freed.append(HeldRange(*piece, self._held.pop(piece), position))
@@ -373,12 +371,12 @@ def iteration_start(events: tuple[AllocationEvent, ...]) -> int:
 
 def _iteration_starts(events: tuple[AllocationEvent, ...]) -> list[int]:
     """Positions of the named events after which an iteration begins (-1: with the first event of all)."""
-    starts, seen, previous = [], set(), -1
+    starts, numbers, previous = [], set(), -1
     for position, event in enumerate(events):
         if isinstance(event, Event):
             match = _INPUT.fullmatch(event.name)
-            if match and match[1] not in seen:
-                seen.add(match[1])
+            if match and match[1] not in numbers:
+                numbers.add(match[1])
                 starts.append(previous)
             previous = position
     return starts

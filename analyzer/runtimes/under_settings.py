@@ -27,7 +27,7 @@ SETTINGS: tuple[Mapping[str, Any], ...] = (
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """What the requests take under a setting ("expandable_segments:True"; "" for their own), in bytes.
+    """Peaks of the requests under a setting ("expandable_segments:True"; "" for their own), in bytes.
     served: whether each found memory."""
 
     setting: str

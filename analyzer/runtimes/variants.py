@@ -1,8 +1,8 @@
-"""What the allocator holds at its peak where the same requests have other sizes, or segments other addresses,
-for those who ask it tens of times.
+"""Peaks of the allocator where the same requests have other sizes, or segments other addresses; cached, since
+callers evaluate tens of variants.
 
-What a simulation says (`timeline.py`) is what counts. The compiled core (`allocators/pytorch/peaks.py`) says
-the same of a program that it knows all events of, on an allocator without settings; it is asked first.
+A simulation (`timeline.py`) decides. The compiled core (`allocators/pytorch/peaks.py`) gives the same for a
+program of which it knows all events, on an allocator without settings; it is asked first.
 """
 
 from __future__ import annotations

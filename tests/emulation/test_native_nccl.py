@@ -202,7 +202,7 @@ def test_what_it_holds_of_the_device_follows_the_rules(job: Job) -> None:
         return [*seen, used(number) - context, job.library.emulated_given_back_bytes(number)]
 
     def taken(*use: Any) -> int:
-        return nccl.taken({"": Communicator(2, *use)}, H200).nbytes - STREAM_POOL_BYTES
+        return nccl.memory_of({"": Communicator(2, *use)}, H200).nbytes - STREAM_POOL_BYTES
 
     def expected(last: int) -> list[int]:
         code = H200.nccl[0].code_bytes + H200.nccl[0].exchange_code_bytes - STREAM_POOL_BYTES

@@ -8,7 +8,7 @@ import pytest
 
 from analyzer.devices import load
 from analyzer.graph import Communicator
-from analyzer.libraries.nccl import taken
+from analyzer.libraries.nccl import memory_of
 from tests.paths import ROOT
 
 LOG = json.loads((ROOT / "tests/data/h200/nccl_log.json").read_text())
@@ -39,7 +39,7 @@ def test_the_modelled_buffers_are_those_nccl_logs(name: str) -> None:
     exchanges = any(use.sent_to or use.received_from for use in communicators.values())
     code_bytes = topology.code_bytes + (topology.exchange_code_bytes if exchanges else 0)
     logged = sum(count * (PAGE_BYTES if size == "small" else int(size)) for size, count in LOG[name].items())
-    assert taken(communicators, load("h200")).nbytes - code_bytes == logged
+    assert memory_of(communicators, load("h200")).nbytes - code_bytes == logged
 
 
 @pytest.mark.parametrize(
@@ -47,5 +47,5 @@ def test_the_modelled_buffers_are_those_nccl_logs(name: str) -> None:
 )
 def test_more_than_two_ranks_behind_switches_have_nvlink_sharp(ranks: int, gpu: str, more: int) -> None:
     """A page for each of 24 channels and one of credits, beside what two ranks take."""
-    two, several = (taken({"world": Communicator(size)}, load(gpu)).nbytes for size in (2, ranks))
+    two, several = (memory_of({"world": Communicator(size)}, load(gpu)).nbytes for size in (2, ranks))
     assert several - two == more * 2**20

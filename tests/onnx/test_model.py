@@ -21,7 +21,7 @@ def test_at_any_batch_as_if_read_for_it(name: str) -> None:
         assert before.shapes.binding == fresh.shapes.binding
         for ours, theirs in (
             (before.shapes.actual, fresh.shapes.actual),
-            (before.shapes.seen, fresh.shapes.seen),
+            (before.shapes.symbolic, fresh.shapes.symbolic),
         ):
             assert (ours.types, ours.notes, ours.inexact) == (theirs.types, theirs.notes, theirs.inexact)
 

@@ -4,7 +4,7 @@
    these, not what is reserved. The pool keeps everything it ever took (its release threshold is set to the
    largest number).
 2. `empty_cache` trims the pool: chunks with nothing in them go back.
-3. What is reserved grows in chunks of 32 MiB at the end of one range of addresses, in which requests lie in
+3. The reservation grows in chunks of 32 MiB at the end of one range of addresses, in which requests lie in
    steps of 512 B. Which hole the driver takes is not published, and it is not the smallest that fits. The
    model here keeps requests below 2 MiB in a range of their own and gives larger ones steps of 2 MiB, best
    fit: that wastes a little more than the driver.

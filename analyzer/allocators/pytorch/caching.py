@@ -55,7 +55,7 @@ MIN_LARGE_BYTES = 10 * MIB
 ROUND_LARGE_BYTES = 2 * MIB
 
 
-# What of all that a program says the allocator heeds (`end_event`).
+# The calls of a program that the allocator heeds (`end_event`).
 ALLOCATOR_CALLS = ("empty_cache", "set_per_process_memory_fraction")
 
 
@@ -388,17 +388,17 @@ class PyTorchAllocator(Allocator):
 
     def _grow(self, size: int, pool: Pool) -> Block | None:
         """Return a new segment's block; None if the fraction or the driver does not allow it."""
-        taken = self._segment_bytes(size, pool.small)
-        if not self._has_room(taken):
+        nbytes = self._segment_bytes(size, pool.small)
+        if not self._has_room(nbytes):
             return None
-        segment = Segment(self._space.take(taken), taken, pool, number=len(self.segment_events))
+        segment = Segment(self._space.take(nbytes), nbytes, pool, number=len(self.segment_events))
         self._number(segment.first)
         self._segments[segment.address] = segment
-        self._reserve("segment_alloc", segment.address, taken)
+        self._reserve("segment_alloc", segment.address, nbytes)
         return segment.first
 
-    def _has_room(self, taken: int) -> bool:
-        after = self.reserved + taken
+    def _has_room(self, size: int) -> bool:
+        after = self.reserved + size
         return (self._limit is None or after <= self._limit) and (
             self._allowed is None or after <= self._allowed
         )

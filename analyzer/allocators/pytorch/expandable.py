@@ -121,20 +121,20 @@ class ExpandableAllocator(PyTorchAllocator):
     def _map(self, block: Block, size: int) -> bool:
         """Map the first `size` bytes of an unmapped block; False if the driver has no memory."""
         page = self._page(block.region.pool.small)
-        taken = -(-size // page) * page
-        if self._limit is not None and self.reserved + taken > self._limit:
+        mapped_bytes = -(-size // page) * page
+        if self._limit is not None and self.reserved + mapped_bytes > self._limit:
             return False
         self._remove(block)
         block.mapped = True
-        if taken < block.size:
-            rest = block.cut(taken)
+        if mapped_bytes < block.size:
+            rest = block.cut(mapped_bytes)
             self._number(rest)
             rest.mapped = False
             self._insert(rest)
         address = block.address
         self._join(block)
         self._insert(block)
-        self._reserve("segment_map", address, taken)
+        self._reserve("segment_map", address, mapped_bytes)
         return True
 
     def _unmap(self, block: Block) -> None:

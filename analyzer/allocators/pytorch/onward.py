@@ -1,9 +1,9 @@
-"""Millions of plain requests on a `PyTorchAllocator` that already holds something, which goes on from where
-they leave it.
+"""Bulk replay: millions of plain requests on a live `PyTorchAllocator` in compiled code, after which the
+simulator goes on.
 
-What `caching.py` does, block for block: its blocks are handed to the compiled allocator in plain numbers
-(`_best_fit.c`, `Blocks`), and what that holds in the end becomes the simulator's again. It must be there, and
-know the allocator's settings (`has_fast_path`).
+The same as `caching.py`, block for block: its blocks are handed to the compiled allocator in plain numbers
+(`_best_fit.c`, `Blocks`), whose blocks in the end become the simulator's again. The compiled code must be
+there, and know the allocator's settings (`has_fast_path`).
 
 Not modelled in plain numbers: settings; what several streams use at once (`record_stream`), and more than
 `_MOST_STREAMS` of them; a request without room, which is `OutOfMemoryError` at once, although the simulator
@@ -68,7 +68,7 @@ class _Plain:
         self._allocator, self._oldest_first = allocator, allocator.settings.ties == "segment"
         segments = list(allocator._segments.values())
         segments.sort(key=lambda segment: segment.number if self._oldest_first else segment.address)
-        # base -> segment, in units. Who holds a block besides the caller has a key behind the caller's.
+        # base -> segment, in units. Blocks of other holders than the caller have keys behind the caller's.
         self._segments: dict[int, Segment] = {}
         self._base = 0
         # stream -> its number in plain numbers.

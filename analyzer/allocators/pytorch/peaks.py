@@ -50,13 +50,13 @@ class Scattered(Ascending):
 
     def __init__(self, drawn: Random) -> None:
         super().__init__()
-        self._drawn, self._taken = drawn, set[int]()
+        self._drawn, self._places = drawn, set[int]()
 
     def take(self, size: int) -> int:  # noqa: ARG002  (places lie further apart than segments are large)
         place = next(
-            place for _ in range(_PLACES) if (place := self._drawn.randrange(_PLACES)) not in self._taken
+            place for _ in range(_PLACES) if (place := self._drawn.randrange(_PLACES)) not in self._places
         )
-        self._taken.add(place)
+        self._places.add(place)
         return ORIGIN + place * APART_BYTES
 
 

@@ -1,4 +1,4 @@
-"""What PyTorch's allocator holds: segments, their blocks, and what a snapshot says of both."""
+"""Segments of PyTorch's allocator, their blocks, and a snapshot's records of both."""
 
 from __future__ import annotations
 

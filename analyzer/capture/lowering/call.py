@@ -106,9 +106,8 @@ def lowers(*names: str, domain: str = "") -> Callable[[Function], Function]:
 
 
 # Operators whose inputs from a position on are settings: read from constants, no tensors in PyTorch either.
-SETTINGS = {
-    "Clip": 1, "CumSum": 1, "Dropout": 1, "Expand": 1, "Pad": 1, "ReduceL1": 1, "ReduceL2": 1,
-    "ReduceLogSumExp": 1, "ReduceMax": 1, "ReduceMean": 1, "ReduceMin": 1, "ReduceProd": 1, "ReduceSum": 1,
-    "ReduceSumSquare": 1, "Reshape": 1, "Resize": 1, "Slice": 1, "Split": 1, "Squeeze": 1, "Tile": 1,
-    "TopK": 1, "Trilu": 1, "Unsqueeze": 1, "Upsample": 1,
-}  # fmt: skip
+_FROM_THE_SECOND = """
+    Clip CumSum Dropout Expand Pad ReduceL1 ReduceL2 ReduceLogSumExp ReduceMax ReduceMean ReduceMin ReduceProd
+    ReduceSum ReduceSumSquare Reshape Resize Slice Split Squeeze Tile TopK Trilu Unsqueeze Upsample
+"""
+SETTINGS = dict.fromkeys(_FROM_THE_SECOND.split(), 1)

@@ -40,10 +40,11 @@ from analyzer.onnx.values import Values
 LARGEST_BATCH = 1 << 20
 _LARGEST_TENSOR = 1 << 58  # elements: torch counts bytes in 63 bits
 _SETTINGS = ("int64", "int32", "bool")
-_QUANTISED = frozenset({
-    "int8", "uint8", "int4", "uint4", "int2", "uint2", "float4_e2m1", "float8_e4m3fn", "float8_e4m3fnuz",
-    "float8_e5m2", "float8_e5m2fnuz", "float8_e8m0fnu",
-})  # fmt: skip
+_QUANTISED_NAMES = """
+    int8 uint8 int4 uint4 int2 uint2 float4_e2m1 float8_e4m3fn float8_e4m3fnuz float8_e5m2 float8_e5m2fnuz
+    float8_e8m0fnu
+"""
+_QUANTISED = frozenset(_QUANTISED_NAMES.split())
 _STATISTICS = {"BatchNormalization": (3, 4)}  # inputs that are running statistics
 
 
@@ -155,12 +156,12 @@ class OnnxModule(nn.Module):
             for position in _STATISTICS.get(node.op_type, ())
             if position < len(node.input)
         }
-        taken = [(*_tensors(node, values), *reads(structure, place)) for place, node in nodes]
-        wanted = {name for names in taken for name in names} | set(self._outputs)
+        operands = [(*_tensors(node, values), *reads(structure, place)) for place, node in nodes]
+        wanted = {name for names in operands for name in names} | set(self._outputs)
         for name in (*structure.initializers, *constant):
             if name in wanted:
                 self._hold(name, inferred, constant.get(name), trained=name not in statistics)
-        last = {name: index for index, names in enumerate(taken) for name in names if name}
+        last = {name: index for index, names in enumerate(operands) for name in names if name}
         for index, (place, node) in enumerate(nodes):
             call = _node_call(node, inferred)
             domain = "" if node.domain in DEFAULT_DOMAINS else node.domain
@@ -172,13 +173,13 @@ class OnnxModule(nn.Module):
             self.add_module(child, _Node(call, function))
             dead = tuple(
                 name
-                for name in dict.fromkeys((*taken[index], *node.output))
+                for name in dict.fromkeys((*operands[index], *node.output))
                 if name
                 and name not in self._held
                 and name not in self._outputs
                 and last.get(name, index) == index
             )
-            self._steps.append((child, taken[index], tuple(node.output), dead))
+            self._steps.append((child, operands[index], tuple(node.output), dead))
 
     def _hold(self, name: str, inferred: Inferred, array: Any, *, trained: bool) -> None:
         """Store a value under a unique attribute: a parameter if it is trained, else a buffer."""

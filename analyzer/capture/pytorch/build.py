@@ -1,4 +1,4 @@
-"""What a CUDA build of PyTorch says of itself: its flags, the libraries it was built with, its version's
+"""A CUDA build of PyTorch, as it reports itself: its flags, the libraries it was built with, its version's
 local part.
 
 Programs ask before they choose a path (`if torch.backends.cudnn.is_available():

@@ -147,7 +147,7 @@ def _whose_fault(error: Exception, recorder: Recorder) -> str:
     in_python = file.startswith(_TORCH) and not file.startswith(_OF_THE_GPU) and line.startswith("raise")
     if in_python or _PARSER.match(str(error)):
         return f"PyTorch refuses these arguments{stood_in}, and would on a GPU"
-    # What is missing in PyTorch, or in what stands here for a part of it, shows in the line that asks for it.
+    # A part missing from PyTorch, or from its stand-in here, shows in the line that asks for it.
     missing = re.search(r"torch|SimpleNamespace|<locals>", f"{error}") is not None
     if not file.startswith(_OURS) and not missing:
         if not recorder.places.is_library(file):
@@ -162,10 +162,10 @@ def _whose_fault(error: Exception, recorder: Recorder) -> str:
 def _chain(error: BaseException) -> list[BaseException]:
     """Return the error, and those it was raised from or while handling."""
     chain: list[BaseException] = []
-    seen: BaseException | None = error
-    while seen is not None and seen not in chain:
-        chain.append(seen)
-        seen = seen.__cause__ or seen.__context__
+    link: BaseException | None = error
+    while link is not None and link not in chain:
+        chain.append(link)
+        link = link.__cause__ or link.__context__
     return chain
 
 
@@ -197,7 +197,7 @@ _TORCH = f"{Path(torch.__file__).parent}/"
 _OURS = (_TORCH, f"{Path(__file__).parents[2]}/")
 _PACKAGES = re.compile(r"/(site|dist)-packages/")
 _PYTHON = f"{Path(traceback.__file__).parent}/"
-# What CPython says of a call with other arguments than the function takes (Python/ceval.c).
+# CPython's messages on a call with other arguments than the function takes (Python/ceval.c).
 _CALL = re.compile(
     r"[\w.<>]+\(\) (missing \d+ required|takes |got an unexpected keyword|got multiple values)"
 )
@@ -209,10 +209,10 @@ _OF_THE_GPU = tuple(
 )
 # How PyTorch's parser of arguments begins: "linear(): argument 'input' must be Tensor, not list".
 _PARSER = re.compile(r"\w+\(\)(:| received| missing)")
-# What is not traced and PyTorch's own CUDA build runs as it is: `torch/_ops.py` (`HigherOrderOperator`),
-# aten/src/ATen/functorch (BatchedTensorImpl.cpp, PlumbingHelper.cpp), ATen/native/TensorFactories.cpp
-# (_efficientzerotensor) and Resize.h (checkInBoundsForStorage), torch/nn/parameter.py
-# (UninitializedTensorMixin), torch/_utils.py (_dummy_type).
+# Features that are not traced, although PyTorch's own CUDA build runs them: `torch/_ops.py`
+# (`HigherOrderOperator`), aten/src/ATen/functorch (BatchedTensorImpl.cpp, PlumbingHelper.cpp),
+# ATen/native/TensorFactories.cpp (_efficientzerotensor) and Resize.h (checkInBoundsForStorage),
+# torch/nn/parameter.py (UninitializedTensorMixin), torch/_utils.py (_dummy_type).
 _UNTRACED = (
     (
         r"no rule registered for HigherOrderOperator (\w+)",
@@ -236,7 +236,7 @@ _UNTRACED = (
         "{0} is a part of PyTorch's CUDA build, and is not traced",
     ),
 )
-# What a program wants of a machine with a GPU, by what its error says: the first that matches.
+# Hints for programs that need a machine with a GPU, by their error's text: the first that matches.
 _HINTS = (
     (
         r"nvmlerror|pynvml|libnvidia-ml",

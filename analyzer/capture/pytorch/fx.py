@@ -1,8 +1,8 @@
 """The captured program as a `torch.fx` graph of ATen calls: to read, to dump, and to execute on a real
 device.
 
-1. One iteration of the program. What is alive when it begins and read in it (weights, optimizer state, the
-   batch on the host) are placeholders.
+1. One iteration of the program. Tensors that are alive when it begins and read in it (weights, optimizer
+   state, the batch on the host) are placeholders.
 2. A tensor argument is the value that was last produced with the same storage, type, shape, strides and
    offset; where there is none (autograd unpacks saved tensors as new objects), an `as_strided` of another
    value of that storage.

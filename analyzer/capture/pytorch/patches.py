@@ -2,16 +2,16 @@
 
 1. A name of PyTorch is replaced only through `replaced`, and only if it stands in `PATCHES`, which says what
    the replacement stands for and which releases of torch need it. A name that this version of torch does not
-   have is an error at once: a renamed function must not switch anything off in silence. What a module only
-   brings in from the one it is written in (`torch.cuda.memory_allocated`, of `torch.cuda.memory`) is replaced
-   there too.
+   have is an error at once: a renamed function must not switch anything off in silence. A name that a module
+   only imports from the one it is written in (`torch.cuda.memory_allocated`, of `torch.cuda.memory`) is
+   replaced there too.
 2. A kernel of PyTorch's dispatcher is replaced only through `registered`; `decisions.py` and `autocast.py`
    hold the tables of those operators, each with its source.
 3. Operators of a library that cannot be loaded here are declared only through `declared`.
 4. `RELIED_ON` are private names that are not replaced but read. `tests/capture/pytorch/test_patches.py` looks
    all of them up in the torch that is installed.
 
-What PyTorch is replaced by lies with its topic; only the reasons are gathered here.
+The replacements lie with their topics; only the reasons are gathered here.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""What cuDNN takes for convolutions and recurrent layers."""
+"""cuDNN's memory for convolutions and recurrent layers."""

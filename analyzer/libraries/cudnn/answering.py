@@ -47,14 +47,14 @@ def main(library: str, cublaslt: str) -> None:
     ranked = cudnn.ranks_unusable()
     print(json.dumps({"ranks_unusable": ranked}), file=answers, flush=True)
     for line in sys.stdin:
-        found = []
+        answered = []
         for fields in json.loads(line):
             question = Question.read(fields)
             try:
-                found.append(list(wanted(question, cudnn.plans(question), ranked)))
+                answered.append(list(wanted(question, cudnn.plans(question), ranked)))
             except CudnnError:
-                found.append([])
-        print(json.dumps(found), file=answers, flush=True)
+                answered.append([])
+        print(json.dumps(answered), file=answers, flush=True)
 
 
 if __name__ == "__main__":

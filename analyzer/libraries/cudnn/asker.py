@@ -56,7 +56,7 @@ def _folder() -> Path:
 
 
 _CACHE = _folder()
-# What stands in for the driver and the compiler, and the names cuDNN opens these by.
+# The stand-in for the driver and the compiler, and the names cuDNN opens these by.
 _STAND_IN = next(iter(Path(__file__).parent.glob("_stand_in*.so")), None)
 _OPENED_AS = ("libcuda.so.1", "libcuda.so", "libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so")
 # Nothing of the program that is followed reaches the process: not its preloaded libraries, not its settings
@@ -76,11 +76,11 @@ class Asker:
         self._library, self._description = library, description
         self.lists_compiled = _STAND_IN is not None
         self.ranks_unusable = False
-        asked = f"{self.release}\n{description}\n{self.lists_compiled}\n{_LISTS}"
-        digest = hashlib.sha256(asked.encode()).hexdigest()[:16]
+        key = f"{self.release}\n{description}\n{self.lists_compiled}\n{_LISTS}"
+        digest = hashlib.sha256(key.encode()).hexdigest()[:16]
         self._path = cache / "cudnn" / f"{digest}.sqlite"
         self._known: dict[Question, tuple[Plan, ...] | None] = {}
-        # What was answered before, as JSON texts: a folder holds far more than one program asks.
+        # Earlier answers, as JSON texts: a folder holds far more than one program asks.
         self._kept: dict[str, str] = {}
         self._lock = threading.RLock()
         self._process: subprocess.Popen[str] | None = None
@@ -107,10 +107,10 @@ class Asker:
             missing = [each for each in dict.fromkeys(questions) if self._answered(each) not in self._known]
             for begin in range(0, len(missing), _AT_ONCE):
                 chunk = missing[begin : begin + _AT_ONCE]
-                found = self._answers_of(chunk)
-                if found is None and len(chunk) > 1:  # find the one that ends the library
-                    found = [(self._answers_of([question]) or [None])[0] for question in chunk]
-                self._keep(dict(zip(chunk, found or [None] * len(chunk), strict=True)))
+                answers = self._answers_of(chunk)
+                if answers is None and len(chunk) > 1:  # find the one that ends the library
+                    answers = [(self._answers_of([question]) or [None])[0] for question in chunk]
+                self._keep(dict(zip(chunk, answers or [None] * len(chunk), strict=True)))
             return [self._known[self._answered(question)] for question in questions]
 
     def close(self) -> None:
@@ -141,14 +141,14 @@ class Asker:
         watch.daemon = True
         watch.start()
         try:
-            found = _answer(process, json.dumps([question.fields for question in questions]))
+            answers = _answer(process, json.dumps([question.fields for question in questions]))
         except (OSError, ValueError):
             self.close()
             self._ends += 1
             return None
         finally:
             watch.cancel()
-        return [tuple(map(Plan.read, plans)) for plans in found]
+        return [tuple(map(Plan.read, plans)) for plans in answers]
 
     def _running(self) -> subprocess.Popen[str] | None:
         """Return the process, started if need be; None where it does not start, or has ended too often."""
@@ -160,9 +160,14 @@ class Asker:
         kept["LD_LIBRARY_PATH"] = self._search_path(self._library)
         try:
             self._process = subprocess.Popen(
-                command(self._library), cwd="/", env=kept, text=True,
-                stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
-            )  # fmt: skip
+                command(self._library),
+                cwd="/",
+                env=kept,
+                text=True,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+            )
             self._owner = os.getpid()
             atexit.register(self.close)
             self.ranks_unusable = _answer(self._process, self._description)["ranks_unusable"]
@@ -182,7 +187,7 @@ class Asker:
         return os.pathsep.join(folders)
 
     def _load(self) -> None:
-        """Read what was answered before."""
+        """Read earlier answers."""
         if self._read:
             return
         self._read = True
@@ -197,8 +202,8 @@ class Asker:
         if self._library is None:
             return
         rows = [
-            (json.dumps(asked.fields), json.dumps(plans))
-            for asked, plans in answers.items()
+            (json.dumps(question.fields), json.dumps(plans))
+            for question, plans in answers.items()
             if plans is not None
         ]
         with suppress(sqlite3.Error, OSError):

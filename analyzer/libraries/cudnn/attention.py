@@ -1,4 +1,4 @@
-"""What cuDNN's plan for attention takes, beside what its frontend lays out in the same workspace for itself.
+"""The workspace of cuDNN's plan for attention, with the part its frontend lays out in it for itself.
 
 1. A plan takes 256 bytes, forward and backward.
 2. Backward, where heads are grouped: key and value gradients of all query heads, in the inputs' type, before

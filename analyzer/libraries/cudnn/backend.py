@@ -86,9 +86,9 @@ class Cudnn:
         if device_json is None:
             self._check(self._lib.cudnnCreate(ctypes.byref(self._handle)), "cudnnCreate")
         else:
-            told = list(device_json.encode() + b"\0")
+            text = list(device_json.encode() + b"\0")
             self._device = self._made(
-                Descriptor.DEVICEPROP, (Attribute.DEVICEPROP_JSON_REPRESENTATION, Kind.CHAR, told)
+                Descriptor.DEVICEPROP, (Attribute.DEVICEPROP_JSON_REPRESENTATION, Kind.CHAR, text)
             )
             self._open.clear()
 
@@ -124,8 +124,8 @@ class Cudnn:
                 continue
             nbytes = self._workspace_bytes(configuration)
             if nbytes is not None:
-                told = index in ENGINES[operation] or is_compiled(operation, index)
-                knobs = self._knobs(configuration) if told else ()
+                needs_knobs = index in ENGINES[operation] or is_compiled(operation, index)
+                knobs = self._knobs(configuration) if needs_knobs else ()
                 yield Plan(index, nbytes, _NONDETERMINISTIC not in notes, _TENSOR_CORE in notes, knobs)
 
     def candidates(
@@ -149,9 +149,11 @@ class Cudnn:
             graph = (Attribute.ENGINEHEUR_OPERATION_GRAPH, Kind.BACKEND_DESCRIPTOR, [self._graph(question)])
             device = (Attribute.ENGINEHEUR_DEVICEPROP, Kind.BACKEND_DESCRIPTOR, [self._device])
             for mode in HEURISTICS[question.searcher]:
-                told: list[_Setting] = [graph, (Attribute.ENGINEHEUR_MODE, Kind.HEUR_MODE, [mode])]
+                settings: list[_Setting] = [graph, (Attribute.ENGINEHEUR_MODE, Kind.HEUR_MODE, [mode])]
+                if self._device:
+                    settings.append(device)
                 try:
-                    heuristic = self._made(Descriptor.ENGINEHEUR, *told, *([device] if self._device else []))
+                    heuristic = self._made(Descriptor.ENGINEHEUR, *settings)
                 except CudnnError:
                     continue
                 yield from self._ranked(heuristic, _IN_PLACE if question.whole else _MOST_RESULTS)
@@ -164,17 +166,17 @@ class Cudnn:
 
         A list of the first n results names the unusable before them.
         """
-        seen, named = 0, 0
+        result_count, unusable_count = 0, 0
         for most in (*range(1, in_place + 1), _MOST_RESULTS) if self._device else (_MOST_RESULTS,):
             self._unusable.clear()
-            found, unusable = self._results(heuristic, most), [*self._unusable]
-            yield from ((None, index) for index in unusable[named:])
-            for configuration in found[seen:]:
+            results, unusable = self._results(heuristic, most), [*self._unusable]
+            yield from ((None, index) for index in unusable[unusable_count:])
+            for configuration in results[result_count:]:
                 (engine,) = self._list(configuration, Attribute.ENGINECFG_ENGINE, Descriptor.ENGINE, 1)
                 yield configuration, engine
-            if len(found) < most:
+            if len(results) < most:
                 return
-            seen, named = len(found), len(unusable)
+            result_count, unusable_count = len(results), len(unusable)
 
     def _results(self, heuristic: _Descriptor, most: int) -> list[_Descriptor]:
         """Return a heuristic's first configurations; for a description, read what the log says of others."""
@@ -202,9 +204,9 @@ class Cudnn:
         on: _Setting = (Attribute.EXECUTION_PLAN_HANDLE, Kind.HANDLE, [self._handle])
         if self._device is not None:
             on = (Attribute.EXECUTION_PLAN_DEVICEPROP, Kind.BACKEND_DESCRIPTOR, [self._device])
-        told = (Attribute.EXECUTION_PLAN_ENGINE_CONFIG, Kind.BACKEND_DESCRIPTOR, [configuration])
+        config = (Attribute.EXECUTION_PLAN_ENGINE_CONFIG, Kind.BACKEND_DESCRIPTOR, [configuration])
         try:
-            plan = self._made(Descriptor.EXECUTION_PLAN, on, told)
+            plan = self._made(Descriptor.EXECUTION_PLAN, on, config)
         except CudnnError:
             return None
         return self._get(plan, Attribute.EXECUTION_PLAN_WORKSPACE_SIZE)
@@ -240,8 +242,8 @@ class Cudnn:
         parts += [(Kind.BACKEND_DESCRIPTOR, part) for part in (convolution, *tensors)]
         operation = self._made(kind, *((first + n, of, [part]) for n, (of, part) in enumerate(parts)))
         handle = (Attribute.OPERATIONGRAPH_HANDLE, Kind.HANDLE, [self._handle])
-        told = (Attribute.OPERATIONGRAPH_OPS, Kind.BACKEND_DESCRIPTOR, [operation])
-        return self._made(Descriptor.OPERATIONGRAPH, *([] if self._device else [handle]), told)
+        operations = (Attribute.OPERATIONGRAPH_OPS, Kind.BACKEND_DESCRIPTOR, [operation])
+        return self._made(Descriptor.OPERATIONGRAPH, *([] if self._device else [handle]), operations)
 
     def _knobs(self, configuration: _Descriptor) -> tuple[tuple[int, int], ...]:
         """Return the configuration's knobs: (type, value), types as `cudnnBackendKnobType_t` has them."""

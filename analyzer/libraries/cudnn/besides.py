@@ -1,11 +1,12 @@
-"""What a product an image on cuBLAS takes besides its results: nothing, 272 or 400 bytes.
+"""Counter bytes (0, 272 or 400) of a convolution that cuBLAS runs as one product an image, besides its
+results.
 
-On compute capability 9 some of cuBLAS's kernels need a few counters. Which kernel it takes is its own
-heuristic, which a description in a process without a GPU does not run: 134,097 of 757,521 such products that
-an H100's handle put first take them. In half precision it is 272 bytes where positions and input channels are
-multiples of 8, else 400 (all but 26 of 65,579); in float32 always 400. Trees of decisions say in what share
-of products like this one (`trees.py`, `recorded/sm90.besides.npz`); a share within `SURE` of 0 or 1 decides,
-in between both are possible.
+On compute capability 9 some of cuBLAS's kernels need a few counters. Its own heuristic chooses the kernel,
+and does not run for a description in a process without a GPU: 134,097 of 757,521 such products that an H100's
+handle put first need them. In half precision it is 272 bytes where positions and input channels are multiples
+of 8, else 400 (all but 26 of 65,579); in float32 always 400. Decision trees give the share of products like
+this one that need them (`trees.py`, `recorded/sm90.besides.npz`); a share within `SURE` of 0 or 1 decides, in
+between both are possible.
 
 Source: cuDNN 9.19 asked by an H100's handle, 28 November 2026 (`python -m benchmarks cudnn unlisted handle
 --kind images`, `layers`). Of every fifth, which the trees were not grown from, 86 to 95 % are right by
@@ -22,9 +23,7 @@ from analyzer.libraries.cudnn.trees import SURE, forest
 _ALIGNED, _UNALIGNED = 272, 400
 _ALIGNED_ELEMENTS = 8
 # A block's part of a result, rows and columns.
-_TILES = (
-    (64, 64), (128, 128), (128, 64), (64, 128), (64, 256), (256, 64), (256, 128), (128, 256),
-)  # fmt: skip
+_TILES = ((64, 64), (128, 128), (128, 64), (64, 128), (64, 256), (256, 64), (256, 128), (128, 256))
 
 
 def extra_bytes(call: Convolution) -> tuple[int, int, int]:
@@ -51,10 +50,9 @@ def features(call: Convolution) -> list[float]:
         "forward": (outputs, positions, inputs),
         "data": (inputs, positions, outputs),
     }[call.operation]
-    return [
-        batch, *sizes, *(size % 8 for size in sizes), *(size % 16 for size in sizes),
-        *(-(-rows // high) * -(-columns // wide) * batch for high, wide in _TILES),
-        rows / columns, batch * rows * columns, batch * rows * columns * depth,
-        *(-(-size // side) for side in (64, 128, 256) for size in (rows, columns)),
-        rows % 64, columns % 64, rows % 128, columns % 128, depth % 32, depth % 64,
-    ]  # fmt: skip
+    remainders = [size % part for part in (8, 16) for size in sizes]
+    tiles = [-(-rows // high) * -(-columns // wide) * batch for high, wide in _TILES]
+    ratios = [rows / columns, batch * rows * columns, batch * rows * columns * depth]
+    blocks = [-(-size // side) for side in (64, 128, 256) for size in (rows, columns)]
+    rests = [size % side for side in (64, 128) for size in (rows, columns)] + [depth % 32, depth % 64]
+    return [batch, *sizes, *remainders, *tiles, *ratios, *blocks, *rests]

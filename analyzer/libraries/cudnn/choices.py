@@ -1,7 +1,7 @@
-"""What cuDNN chooses on one GPU: each convolution is looked up where its answer is recorded, else asked of
-the library, else bounded.
+"""cuDNN's choices on one GPU: each convolution is looked up where its answer is recorded, else asked of the
+library, else bounded.
 
-1. What is recorded (`recorded.py`) counts if the library within reach is of that release, or there is none;
+1. A recorded answer (`recorded.py`) counts if the library within reach is of that release, or there is none;
    any other call is asked of cuDNN (`asker.py`) for the GPU the profile describes. On compute capability 9
    some engines take other bytes than a description says: `splits.py`, `besides.py`.
 2. Engines built on cuBLAS (`on_cublas.py`) come first for most plain matrix products, and for some others.
@@ -55,10 +55,9 @@ from analyzer.libraries.cudnn.splits import ENGINES, by_handle
 from analyzer.libraries.cudnn.trees import SURE
 
 MEASURED, ASKED, UNKNOWN = "measured", "asked", "unknown"
-# What no plan takes more than, in copies of input, weights and output (channels rounded up to 8) and MiB
-# besides: it held for all but
-# 0.1 % of 20,025 random convolutions of an H100 (`python -m benchmarks cudnn bounds`), by operation, dense
-# and grouped.
+# An upper bound on every plan, in copies of input, weights and output (channels rounded up to 8) and MiB
+# besides: it held for all but 0.1 % of 20,025 random convolutions of an H100 (`python -m benchmarks cudnn
+# bounds`), by operation, dense and grouped.
 _MOST_COPIES = {"forward": (2, 9), "data": (2, 7), "weight": (6, 76)}
 _MOST_BESIDES = 32 << 20
 _COPIES_BY_OTHERS = 3  # of the same, where other batches are recorded
@@ -89,14 +88,14 @@ class Workspace:
 
 
 class Choices:
-    """The convolutions of one GPU. asker: who is asked, with or without a library; asked: whether the library
+    """The convolutions of one GPU. asker: of the library, or without one; has_asked: whether the library
     answered any question so far."""
 
     def __init__(
         self, table: Record | None, asker: Asker, sm_count: int, capability: tuple[int, int]
     ) -> None:
-        self.asker, self.asked = asker, False
-        # What another release was asked is no answer, but the nearest to one.
+        self.asker, self.has_asked = asker, False
+        # Another release's answer is not this one's, but the nearest to it.
         self._table, self._record = table, table if asker.release == RELEASE else None
         # Of a recorded answer: by a handle on the GPU itself, or by a description.
         self._source = MEASURED if table is not None and table.name == "h200" else ASKED
@@ -112,22 +111,22 @@ class Choices:
         self, calls: Sequence[Convolution], settings: ConvolutionSettings = DEFAULT, *, trial: bool = False
     ) -> list[Workspace]:
         """Return the workspaces of many calls. trial: of benchmark mode's timing runs."""
-        asked: list[Convolution] = []
+        unknown: list[Convolution] = []
         for call in dict.fromkeys(calls):
-            if found := self._known.get((call, settings, trial)) or self._recorded(call, settings, trial):
-                self._known[call, settings, trial] = found
+            if known := self._known.get((call, settings, trial)) or self._recorded(call, settings, trial):
+                self._known[call, settings, trial] = known
             else:
-                asked.append(call)
+                unknown.append(call)
         whole, first = settings.benchmark or trial, settings == DEFAULT
-        for call, plans in zip(asked, self.plans(asked, whole=whole, first=first), strict=True):
+        for call, plans in zip(unknown, self.plans(unknown, whole=whole, first=first), strict=True):
             self._known[call, settings, trial] = self._of_plans(call, plans, settings, trial)
         return [self._known[call, settings, trial] for call in calls]
 
     def frontend(self, questions: Sequence[Question]) -> list[Workspace]:
         """Return ONNX Runtime's workspace for each question: that of its heuristics' first plan."""
-        known = {each: found for each in questions if (found := self._recorded_question(each))}
-        asked = [question for question in dict.fromkeys(questions) if question not in known]
-        for question, plans in zip(asked, self._ask(asked), strict=True):
+        known = {each: recorded for each in questions if (recorded := self._recorded_question(each))}
+        unknown = [question for question in dict.fromkeys(questions) if question not in known]
+        for question, plans in zip(unknown, self._ask(unknown), strict=True):
             known[question] = self._unknown(question.call, question.searcher)
             if plans:
                 listed = self._with_unlisted(question.call, plans)
@@ -160,12 +159,12 @@ class Choices:
         identified by its bytes, or beside the others where none of them takes as many: a handle's bytes are
         not always worked out from a description's. None if no library can be asked."""
         (plans,) = self.plans([call])
-        found = self._recorded(call, DEFAULT, trial=False)
-        if not plans or found is None or found.source != MEASURED:
+        recorded = self._recorded(call, DEFAULT, trial=False)
+        if not plans or recorded is None or recorded.source != MEASURED:
             return plans
-        place = next((n for n, plan in enumerate(plans) if plan.workspace_bytes == found.nbytes), None)
+        place = next((n for n, plan in enumerate(plans) if plan.workspace_bytes == recorded.nbytes), None)
         if place is None:
-            return self._measured_plan(call, found.nbytes), *plans
+            return self._measured_plan(call, recorded.nbytes), *plans
         others = (plan for plan in plans[:place] + plans[place + 1 :] if plan.share_first is None)
         return (plans[place]._replace(share_first=None, split=False), *others)
 
@@ -174,8 +173,8 @@ class Choices:
         many bytes with that setting."""
 
         def passes(settings: ConvolutionSettings) -> bool:
-            found = self._recorded(call, settings, trial=False)
-            return found is None or found.nbytes == nbytes
+            recorded = self._recorded(call, settings, trial=False)
+            return recorded is None or recorded.nbytes == nbytes
 
         return Plan(
             UNKNOWN_ENGINE,
@@ -196,7 +195,7 @@ class Choices:
 
     def _ask(self, questions: Sequence[Question]) -> list[tuple[Plan, ...] | None]:
         answers = self.asker.ask(questions) if questions else []
-        self.asked |= any(plans is not None for plans in answers)
+        self.has_asked |= any(plans is not None for plans in answers)
         return answers
 
     def following(self, call: Convolution, settings: ConvolutionSettings, nbytes: int) -> tuple[int, ...]:
@@ -384,14 +383,16 @@ def _first_workspace(call: Convolution, plans: Sequence[Plan]) -> Workspace:
     return Workspace(first.workspace_bytes, low, high, UNKNOWN)
 
 
-def _level(question: Question, found: Workspace) -> Workspace:
+def _level(question: Question, workspace: Workspace) -> Workspace:
     """Return the workspace, uncertain where mode B ranks two engines nearly equal: for a grouped NHWC
     convolution engine 67, with copies, and 0, without. An efficientnet_b0 on an H200 took nothing where a
     description says 193 MB."""
     call = question.call
     if question.searcher != "EXHAUSTIVE" or not call.channels_last or call.groups == 1:
-        return found
-    return Workspace(found.nbytes, 0, found.high_bytes, UNKNOWN) if found.high_bytes else found
+        return workspace
+    if not workspace.high_bytes:
+        return workspace
+    return Workspace(workspace.nbytes, 0, workspace.high_bytes, UNKNOWN)
 
 
 def most_bytes(call: Convolution) -> int:

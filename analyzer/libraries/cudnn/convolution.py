@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 OPERATIONS = ("forward", "data", "weight")
 ELEMENT_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2, "float64": 8}
-# Who asks, and which of cuDNN's heuristics it asks in which order (`cudnnBackendHeurMode_t`): PyTorch
+# The caller, and cuDNN's heuristics in the order it asks them (`cudnnBackendHeurMode_t`): PyTorch
 # (`Conv_v8.cpp`, `get_generator_sources`), and ONNX Runtime's `cudnn_conv_algo_search`
 # (`core/providers/cuda/nn/conv.cc`, `CreateCudnnFeExecutionPlan`).
 _INSTANT, _MODE_B, _FALLBACK = 0, 1, 2
@@ -97,8 +97,8 @@ class Question(NamedTuple):
     @staticmethod
     def read(fields: Sequence[Any]) -> Question:
         """Return a question from its JSON fields."""
-        told = _tuples(fields)
-        return Question(Convolution(*told[1:6], *told[7:10]), told[6], told[0], *told[10:])
+        parts = _tuples(fields)
+        return Question(Convolution(*parts[1:6], *parts[7:10]), parts[6], parts[0], *parts[10:])
 
 
 class Plan(NamedTuple):

@@ -1,5 +1,5 @@
-"""What cuDNN's CTC loss takes (connectionist temporal classification), by the older call, which is told every
-target, and the newer one.
+"""The workspace of cuDNN's CTC loss (connectionist temporal classification), by the older call, which is told
+every target, and the newer one.
 
 For every sample: the scores of each step and both tables over the targets with blanks between them (float32,
 so 8 bytes a step and place), and a few integers for every label. The algorithm makes no difference.

@@ -47,12 +47,12 @@ def library_for(torch_release: Release, python: str = "") -> Library | None:
     environment comes first, in the place of `ANALYZER_PYTHON`'s."""
     wanted = RELEASES[max((known for known in RELEASES if known <= torch_release), default=min(RELEASES))]
     python = python or os.environ.get("ANALYZER_PYTHON", "")
-    found = within_reach(os.environ.get("ANALYZER_CUDNN", ""), python)
+    libraries = within_reach(os.environ.get("ANALYZER_CUDNN", ""), python)
 
     def distance(library: Library) -> tuple[int, int]:
         return distance_between(library.release or (0, 0), wanted)
 
-    return min(found, key=distance, default=None)
+    return min(libraries, key=distance, default=None)
 
 
 @lru_cache(maxsize=4)
@@ -91,8 +91,8 @@ def _linked(folder: Path) -> Iterator[Path]:
 def _library(path: Path) -> Library:
     """Return the library with its cuBLASLt; the release is in its file's name or its wheel's metadata's."""
     beside = (path.parent, *(path.parents[2].glob("*/lib") if len(path.parents) > 2 else ()))
-    cublaslt = next((str(found) for folder in beside for found in sorted(folder.glob(_CUBLASLT))), "")
+    cublaslt = next((str(file) for folder in beside for file in sorted(folder.glob(_CUBLASLT))), "")
     packages = path.parents[3] if len(path.parents) > 3 else path.parent
-    names = (path.resolve().name, *(found.name for found in packages.glob("nvidia_cudnn_cu*.dist-info")))
-    found = next(filter(None, map(_VERSION.match, names)), None)
-    return Library(str(path), cublaslt, (int(found[1]), int(found[2])) if found else None)
+    names = (path.resolve().name, *(wheel.name for wheel in packages.glob("nvidia_cudnn_cu*.dist-info")))
+    version = next(filter(None, map(_VERSION.match, names)), None)
+    return Library(str(path), cublaslt, (int(version[1]), int(version[2])) if version else None)

@@ -107,12 +107,10 @@ def features(call: Convolution, listed: Plan, plan: Plan) -> list[float]:
     weights = outputs * inputs
     elements = rows * inputs + batch * results * outputs + weights * filter_elements
     tiles = -(-outputs // _TILE)
-    return [
-        batch, inputs, outputs, positions, results, call.x_shape[-1], call.x_shape[-2], call.w_shape[-1],
-        call.w_shape[-2], call.padding[-1], call.padding[-2], len(call.x_shape), rows, weights,
-        rows / weights, inputs / outputs,
-        batch * results * weights * filter_elements, listed.workspace_bytes,
-        listed.workspace_bytes / (4 * elements), listed.engine, positions % 8, inputs % 8, outputs % 8,
-        inputs % 32, outputs % 32, rows % 8, tiles * -(-positions // _TILE) * batch,
-        tiles * -(-rows // _TILE), elements, plan.workspace_bytes,
-    ]  # fmt: skip
+    sides = [side for sizes in (call.x_shape, call.w_shape, call.padding) for side in (sizes[-1], sizes[-2])]
+    ratios = [rows / weights, inputs / outputs, batch * results * weights * filter_elements]
+    first = [listed.workspace_bytes, listed.workspace_bytes / (4 * elements), listed.engine]
+    rests = [positions % 8, inputs % 8, outputs % 8, inputs % 32, outputs % 32, rows % 8]
+    blocks = [tiles * -(-positions // _TILE) * batch, tiles * -(-rows // _TILE)]
+    shape = [batch, inputs, outputs, positions, results, *sides, len(call.x_shape), rows, weights]
+    return [*shape, *ratios, *first, *rests, *blocks, elements, plan.workspace_bytes]

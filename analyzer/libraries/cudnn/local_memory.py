@@ -65,15 +65,15 @@ def kept_by(
     plans: those that run (the first, in benchmark mode all that are timed); None: nobody can be asked.
     workspace_bytes: of the plan that runs.
     """
-    found = family(call)
-    if found is None:
+    of_call = family(call)
+    if of_call is None:
         return None
     if plans is not None:
         keeping = any(keeps(call, plan) for plan in plans)
     else:
         few = call.w_shape[1] <= _FEW_INPUTS and call.w_shape[:2] != (1, 1)
         keeping = (workspace_bytes == 0 and few) or (benchmark and _was_tried(call))
-    return found if keeping else None
+    return of_call if keeping else None
 
 
 def _was_tried(call: Convolution) -> bool:

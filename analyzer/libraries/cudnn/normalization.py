@@ -1,4 +1,4 @@
-"""What cuDNN's batch norm takes: the workspace of its persistent mode, the only mode that takes one.
+"""The workspace of cuDNN's batch norm: that of its persistent mode, the only mode that takes one.
 
 PyTorch chooses that mode in training for channels-last input. A thread block covers a tile of channels and a
 number of rows, and keeps 8 bytes a channel (in the forward pass 4 bytes of flags besides); each tile has 4

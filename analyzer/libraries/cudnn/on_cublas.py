@@ -50,7 +50,7 @@ def is_on_cublas(operation: str, plan: Plan) -> bool:
 
 def plans_on_cublas(call: Convolution) -> dict[str, Plan]:
     """Return the plans of these engines that a convolution has, by kind."""
-    found = {
+    bytes_by_kind = {
         PRODUCT: product_bytes(call),
         WINOGRAD: winograd_bytes(call),
         TRANSFORMS: transforms_bytes(call),
@@ -58,7 +58,7 @@ def plans_on_cublas(call: Convolution) -> dict[str, Plan]:
     }
     return {
         kind: Plan(ENGINES[call.operation][kind], nbytes, tensor_core=kind == PRODUCT)
-        for kind, nbytes in found.items()
+        for kind, nbytes in bytes_by_kind.items()
         if nbytes is not None
     }
 

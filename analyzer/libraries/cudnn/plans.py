@@ -1,4 +1,4 @@
-"""What PyTorch does with cuDNN's list of plans for one convolution.
+"""PyTorch's choice among cuDNN's list of plans for one convolution.
 
 1. Benchmark off: the first plan that passes the settings' filter runs. Where its workspace finds no room,
    PyTorch catches the allocator's error and goes on to the plans that take less than all before them.
@@ -63,8 +63,8 @@ def descending(plans: Sequence[Plan], dtype: str, settings: ConvolutionSettings)
     >>> descending([Plan(67, 300), Plan(38, 500), Plan(25, 20), Plan(1, 0)], "float32", DEFAULT)
     (300, 20, 0)
     """
-    found: list[int] = []
+    sizes: list[int] = []
     for plan in passing(plans, dtype, settings):
-        if not found or plan.workspace_bytes < found[-1]:
-            found.append(plan.workspace_bytes)
-    return tuple(found)
+        if not sizes or plan.workspace_bytes < sizes[-1]:
+            sizes.append(plan.workspace_bytes)
+    return tuple(sizes)

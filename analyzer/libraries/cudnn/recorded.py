@@ -33,8 +33,8 @@ from analyzer.releases import Release
 FIRST, DETERMINISTIC, STRICT = "first", "deterministic", "strict"
 TRIALS = {FIRST: "trial", DETERMINISTIC: "deterministic_trial", STRICT: "strict_trial"}
 TIMED, WINNER = "timed", "winner"
-# What is asked for one after the other where the first finds no room: the workspaces of the plans behind it
-# that take less than all before.
+# The requests one after the other where the first finds no room: the workspaces of the plans behind it that
+# take less than all before.
 AFTER = tuple(f"after{place}" for place in range(1, 12))
 # In place of bytes, the latter of these figures. Besides there are ONNX Runtime's searches
 # (`convolution.HEURISTICS`), in tables of their own.
@@ -69,11 +69,11 @@ class Record:
         sizes, rows = self._array(member), self._array(f"{group}.family")
         # In the array's own type: for numbers of another one it would be converted whole.
         start, stop = np.searchsorted(rows, np.array([row, row + 1], rows.dtype)).tolist()
-        found = sizes[start:stop].astype(np.int64)
+        kept = sizes[start:stop].astype(np.int64)
         if figure in AS_FIRST_FIGURES:
-            found = np.where(found == AS_FIRST, self._array(f"{group}.{operation}")[start:stop], found)
+            kept = np.where(kept == AS_FIRST, self._array(f"{group}.{operation}")[start:stop], kept)
         batches = self._array(f"{group}.batch")[start:stop].tolist()
-        return {batch: nbytes for batch, nbytes in zip(batches, found.tolist(), strict=True) if nbytes >= 0}
+        return {batch: nbytes for batch, nbytes in zip(batches, kept.tolist(), strict=True) if nbytes >= 0}
 
     @cached_property
     def _families(self) -> dict[bytes, int]:

@@ -1,5 +1,5 @@
-"""What cuDNN's recurrent layers take: the weights' buffer, the reserve kept for the backward pass, the
-workspace of a call.
+"""Buffers of cuDNN's recurrent layers: the weights, the reserve kept for the backward pass, the workspace of
+a call.
 
 Sizes cuDNN gives (`cudnnGetRNNWeightSpaceSize`, `cudnnGetRNNTempSpaceSizes`), as sums of parts, each rounded
 up to 32 bytes. With s = layers * batch * hidden, a = rows * hidden numbers of one direction (rows: steps *

@@ -1,8 +1,8 @@
-"""From what cuDNN says of a split engine by a device's description to what it says by a handle, on Hopper.
+"""Workspaces of split engines on Hopper: from cuDNN's answer by a device's description to that by a handle.
 
 Six engines run persistent kernels in CUTLASS's manner: clusters of thread blocks walk over the output tiles
-of an implicit matrix product. What they take beyond copies of operands depends on how many blocks run at
-once. With a handle cuDNN asks the GPU (`cudaOccupancyMaxActiveClusters`), by a description it takes 18 SMs.
+of an implicit matrix product. Their bytes beyond copies of operands depend on how many blocks run at once.
+With a handle cuDNN asks the GPU (`cudaOccupancyMaxActiveClusters`), by a description it assumes 18 SMs.
 
 - T output tiles on S blocks at once: a tile counter of 4 bytes if T > 2 S.
 - Knob 25 = 0 (split along K) divides the R tiles of the last, partial wave (R = T % S; all if T <= S) into

@@ -37,10 +37,10 @@ _PROBE = 5040
 
 @dataclass(frozen=True, slots=True)
 class Shapes:
-    """`actual`: types at the batch, all known. `seen`: types as ONNX Runtime sees them when it plans."""
+    """`actual`: types at the batch, all known. `symbolic`: types as ONNX Runtime knows them when it plans."""
 
     actual: Inferred
-    seen: Inferred
+    symbolic: Inferred
     binding: Binding
 
 
@@ -81,10 +81,10 @@ def infer_shapes(
     seen_inputs = _seen_inputs(structure, binding)
     if (
         like is not None
-        and like.seen is not like.actual
+        and like.symbolic is not like.actual
         and _seen_inputs(structure, like.binding) == seen_inputs
     ):
-        return Shapes(actual, like.seen, binding)
+        return Shapes(actual, like.symbolic, binding)
     return Shapes(actual, infer(structure, seen_inputs, replace(common, symbolic=True)), binding)
 
 

@@ -1,5 +1,4 @@
-"""Which sizes an ONNX model's inputs have: the batch and the user's own descriptions, whatever the export
-calls them.
+"""Sizes of an ONNX model's inputs: the batch and the user's own descriptions, whatever the export calls them.
 
 1. A described input (`inputs[name] = (shape, dtype)`) has that shape; one dimension fewer than declared means
    the batch goes in front. The names of its dimensions are bound everywhere else. A description may also name
@@ -9,7 +8,7 @@ calls them.
    axis 0.
 3. If no dimension is dynamic there, the batch is hard-coded: the first input's size at axis 0 is taken for it
    and rebound in every input that has the same. Every Reshape is then checked (`infer`).
-4. What is still unknown is an error that names the dimensions and the option that binds them.
+4. Dimensions that are still unknown are an error that names them and the option that binds them.
 
 Not modelled: batches that sit inside a product ("batch*seq" as one dimension).
 """
@@ -25,7 +24,7 @@ from analyzer.onnx.types import Dim, ValueType, display, display_shape
 
 Described = Mapping[str, tuple[Sequence[int], str | None]]
 
-# What exporters and people call the batch dimension, lower case.
+# Names that exporters and people give to the batch dimension, lower case.
 _BATCH_NAME = re.compile(r"[\w.:]*batch[\w.:]*|(n|b|bs|bsz)(_?\d+)?")
 _LARGEST_RANK = 64
 

@@ -53,13 +53,13 @@ DELEGATES: dict[str, tuple[str, slice | tuple[int, ...]]] = {
 _FLOAT_RESULTS = frozenset({"DynamicQuantizeMatMul", "MatMulIntegerToFloat"})
 
 # First result like the first input.
-SAME = frozenset({
-    "Affine", "BiasAdd", "BiasDropout", "BiasGelu", "BiasSoftmax", "BitmaskBiasDropout", "BitmaskDropout",
-    "ComplexMul", "ComplexMulConj", "FastGelu", "Gelu", "GemmaRotaryEmbedding", "GroupNorm",
-    "ImageScaler", "Inverse", "LongformerAttention", "MeanVarianceNormalization", "MoE",
-    "ParametricSoftplus", "QLinearLeakyRelu", "QLinearSigmoid", "QLinearSoftmax", "QMoE", "QuickGelu",
-    "RotaryEmbedding", "ScaledTanh", "ThresholdedRelu", "Trilu",
-})  # fmt: skip
+_SAME = """
+    Affine BiasAdd BiasDropout BiasGelu BiasSoftmax BitmaskBiasDropout BitmaskDropout ComplexMul
+    ComplexMulConj FastGelu Gelu GemmaRotaryEmbedding GroupNorm ImageScaler Inverse LongformerAttention
+    MeanVarianceNormalization MoE ParametricSoftplus QLinearLeakyRelu QLinearSigmoid QLinearSoftmax QMoE
+    QuickGelu RotaryEmbedding ScaledTanh ThresholdedRelu Trilu
+"""
+SAME = frozenset(_SAME.split())
 
 
 def overrides(node: Any) -> bool:

@@ -66,11 +66,11 @@ def _infer_if(
                 "both branches must give all results: export the model again",
             )
     condition = result.values.get(node.input[0]) if result.values is not None and node.input else None
-    taken: bool | None
+    branch_index: bool | None
     if condition is not None and condition.size == 1:
-        taken = bool(condition.reshape(-1)[0])
+        branch_index = bool(condition.reshape(-1)[0])
     else:
-        taken = next(
+        branch_index = next(
             (context.assumed[key] for key in (node.input[0], node.name) if key in context.assumed), None
         )
     children, problems = {}, {}
@@ -80,9 +80,10 @@ def _infer_if(
         except InputError as error:
             problems[name] = error
     result.children[place] = dict(children)
-    if taken is not None:  # the other branch decides nothing, but is there: its weights are
-        children = {name: child for name, child in children.items() if name == _BRANCHES[taken]}
-        problems = {name: problem for name, problem in problems.items() if name == _BRANCHES[taken]}
+    if branch_index is not None:  # the other branch decides nothing, but is there: its weights are
+        only = _BRANCHES[branch_index]
+        children = {name: child for name, child in children.items() if name == only}
+        problems = {name: problem for name, problem in problems.items() if name == only}
     if not children:
         raise next(iter(problems.values()))
     for name, problem in problems.items():

@@ -22,10 +22,11 @@ from analyzer.onnx.types import Dim, ValueType
 DOMAINS = frozenset({"ai.onnx.contrib", "com.microsoft.extensions"})
 
 # Every result like the first operand, in type and shape.
-LIKE_FIRST = frozenset({
-    "DrawBoundingBoxes", "GaussianBlur", "Inverse", "NegPos", "StringConcat", "StringECMARegexReplace",
-    "StringLower", "StringMapping", "StringRegexReplace", "StringStrip", "StringUpper",
-})  # fmt: skip
+_LIKE_FIRST = """
+    DrawBoundingBoxes GaussianBlur Inverse NegPos StringConcat StringECMARegexReplace StringLower
+    StringMapping StringRegexReplace StringStrip StringUpper
+"""
+LIKE_FIRST = frozenset(_LIKE_FIRST.split())
 
 # Shaped like the first operand, of this type.
 TYPED = {"StringEqual": "bool", "StringHash": "int64", "StringHashFast": "int64", "StringLength": "int64"}

@@ -211,7 +211,7 @@ def _repair_node(node: Any, structure: Structure, result: Inferred, context: Con
                 value = _as_declared(declared, context) or _guessed(node, name, dtype, result)
                 result.inexact.add(name)
         elif inexact:
-            # What follows from a bound or a guess yields to what the file itself says.
+            # The file's own type goes before one that follows from a bound or a guess.
             value = _as_declared(structure.declared.get(name), context) or value
             result.inexact.add(name)
         types[name] = value

@@ -195,10 +195,9 @@ def _infer(graph: Any, context: Context, *, strict: bool, data_prop: bool) -> An
 
 def has_data(tensor: Any) -> bool:
     """Return whether a tensor's contents are in the proto (not left out, not external)."""
-    return tensor.data_location != 1 and bool(
-        tensor.raw_data or tensor.int64_data or tensor.float_data or tensor.int32_data or tensor.double_data
-        or tensor.uint64_data or tensor.string_data or 0 in tensor.dims
-    )  # fmt: skip
+    whole = (tensor.int32_data, tensor.int64_data, tensor.uint64_data)
+    others = (tensor.raw_data, tensor.float_data, tensor.double_data, tensor.string_data)
+    return tensor.data_location != 1 and (any((*whole, *others)) or 0 in tensor.dims)
 
 
 def dimension_names(values: Iterable[ValueType]) -> set[str]:

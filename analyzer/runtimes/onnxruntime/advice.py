@@ -1,5 +1,5 @@
-"""What a prediction says beside its figures: why memory is held, what cheaper settings would hold, how sure
-it is.
+"""Notes of a prediction beside its figures: why memory is held, cheaper settings and their memory, how sure
+the figures are.
 
 Cheaper settings are simulated, not guessed: the session is recorded and simulated again with each of them.
 """
@@ -51,19 +51,19 @@ def out_of_memory(failure: SessionFailure, options: SessionOptions) -> str:
     )
 
 
-def refused(found: Course) -> tuple[str, ...]:
+def refused(course: Course) -> tuple[str, ...]:
     """Return the line on memory patterns whose blocks find no room, which ends no run."""
-    lost = found.simulation.refused
-    if not lost:
+    failures = course.simulation.refused
+    if not failures:
         return ()
-    runs = list(dict.fromkeys(failure.phase for failure in lost))
+    runs = list(dict.fromkeys(failure.phase for failure in failures))
     named = ", ".join(runs[:_NAMED]) + (f" and {len(runs) - _NAMED} more" if len(runs) > _NAMED else "")
-    most = max(failure.requested_bytes for failure in lost)
-    where = "within gpu_mem_limit" if found.settings.gpu_mem_limit is not None else "on this device"
+    most = max(failure.requested_bytes for failure in failures)
+    where = "within gpu_mem_limit" if course.settings.gpu_mem_limit is not None else "on this device"
     return (
         f"the memory pattern's block of {_size(most)} finds no room {where} ({named}): ONNX Runtime logs that"
         " and takes the run's tensors one by one, which is slower; with room"
-        f" {_size(found.held_with_room)} would be held",
+        f" {_size(course.held_with_room)} would be held",
     )
 
 
@@ -90,8 +90,8 @@ def savings(
     cheaper = []
     for name, changed, again in changes:
         if changed != options:
-            asked = Recorded(sessions, changed, device) if again else recorded
-            session = asked.to_the_end(changed)
+            recording = Recorded(sessions, changed, device) if again else recorded
+            session = recording.to_the_end(changed)
             if session.failure is None:
                 cheaper.append(Saving(name, session.peak_in_use, session.held_most))
     return tuple(cheaper)

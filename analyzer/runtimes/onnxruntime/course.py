@@ -1,8 +1,8 @@
 """How sessions go on a device: with room, without the blocks of memory patterns, or out of memory.
 
-1. What the sessions ask for is recorded once for each set of blocks that are refused (`Recorded`).
-2. The arena is simulated with all memory a process can have. Where that and what the process takes beside the
-   arena are more than the device has, it is simulated once more with what is left beside those.
+1. The sessions' requests are recorded once for each set of blocks that are refused (`Recorded`).
+2. The arena is simulated with all memory a process can have. Where the arena and the process's memory beside
+   it are more than the device has, it is simulated once more with the rest.
 3. That counts if it runs, and if the session's creation and its first run ask for nothing they do not get at
    once: libraries take their memory until then, so that the arena might otherwise have taken it before them.
 4. A request other than a pattern's block that finds no room is out of memory; the figures are then those with
@@ -33,18 +33,18 @@ from analyzer.runtimes.onnxruntime.simulation import (
 
 
 class Recorded:
-    """What sessions on one arena ask for, with and without memory patterns' blocks; recorded once each."""
+    """Requests of sessions on one arena, with and without memory patterns' blocks; recorded once each."""
 
     def __init__(
         self, sessions: Sequence[Sequence[Frame]], settings: SessionOptions, device: DeviceProfile
     ) -> None:
-        self._asked = sessions, settings, device
+        self._arguments = sessions, settings, device
         self._known: dict[frozenset[int], Recording] = {}
 
     def without(self, blocks: frozenset[int] = frozenset()) -> Recording:
         """Return the recording without the blocks with these keys."""
         if blocks not in self._known:
-            self._known[blocks] = record(*self._asked, refused=blocks)
+            self._known[blocks] = record(*self._arguments, refused=blocks)
         return self._known[blocks]
 
     def events(self, blocks: frozenset[int] = frozenset()) -> tuple[AllocationEvent, ...]:
@@ -79,17 +79,17 @@ def course(
 ) -> Course:
     """Simulate the sessions. usable_bytes: what the device has for the process, None without end;
     outside_bytes: what that takes beside the arena."""
-    found = _simulated(recorded, settings, usable_bytes)
+    result = _simulated(recorded, settings, usable_bytes)
     with_room = replace(settings, gpu_mem_limit=None)
-    if found.simulation.failure is not None:
-        return replace(_simulated(recorded, with_room, None), failure=found.simulation.failure)
-    if usable_bytes is not None and _device_bytes(found.simulation) + outside_bytes > usable_bytes:
+    if result.simulation.failure is not None:
+        return replace(_simulated(recorded, with_room, None), failure=result.simulation.failure)
+    if usable_bytes is not None and _device_bytes(result.simulation) + outside_bytes > usable_bytes:
         less = _simulated(recorded, settings, usable_bytes - outside_bytes)
         if less.simulation.failure is None and _starts_with_room(less):
-            found = less
-    if not found.simulation.refused:
-        return found
-    return replace(found, held_with_room=_simulated(recorded, with_room, None).simulation.held_most)
+            result = less
+    if not result.simulation.refused:
+        return result
+    return replace(result, held_with_room=_simulated(recorded, with_room, None).simulation.held_most)
 
 
 def _simulated(recorded: Recorded, settings: SessionOptions, memory: int | None) -> Course:
@@ -101,8 +101,8 @@ def _device_bytes(session: SimulatedSession) -> int:
     return max(session.held_most, session.page_bytes)
 
 
-def _starts_with_room(found: Course) -> bool:
-    """Whether creation and first run get from the device what they would get of one without end."""
-    free = simulate_session(found.simulation.events, found.settings).stages
+def _starts_with_room(limited: Course) -> bool:
+    """Return whether creation and first run get from the device what they would get of one without end."""
+    free = simulate_session(limited.simulation.events, limited.settings).stages
     first = [name for name in free if name == SESSION or name.split(" of ")[0] == "run 1"]
-    return all(found.simulation.stages[name] == free[name] for name in first)
+    return all(limited.simulation.stages[name] == free[name] for name in first)

@@ -23,26 +23,30 @@ def load(path_or_model: Any, batch: int | None, inputs: Any = None) -> RuntimeGr
     """Return the graph of what `onnx_model.read` takes. Raises TargetError and InputError."""
     model = read(path_or_model, batch, inputs)
     shapes = model.shapes
-    graph = build(model.structure, shapes.actual, shapes.seen, model.opset)
+    graph = build(model.structure, shapes.actual, shapes.symbolic, model.opset)
     graph.functions_first = model.has_functions
     graph.notes.extend(dict.fromkeys((*shapes.binding.notes, *shapes.actual.notes)))
     return graph
 
 
 def build(
-    structure: Structure, actual: Inferred, seen: Inferred, opset: int, outer: frozenset[str] = frozenset()
+    structure: Structure,
+    actual: Inferred,
+    symbolic: Inferred,
+    opset: int,
+    outer: frozenset[str] = frozenset(),
 ) -> RuntimeGraph:
     """Return a graph of these types. outer: values a subgraph reads from around it."""
     values: dict[str, Value] = {}
     for name, kind in actual.types.items():
-        values[name] = _value(name, kind, seen.types.get(name), name in actual.inexact)
+        values[name] = _value(name, kind, symbolic.types.get(name), name in actual.inexact)
     nodes: dict[int, Node] = {}
     read: set[str] = set(structure.outputs)
     for place, proto in enumerate(structure.nodes):
-        node = Node(
-            place, proto.name, proto.op_type, "" if proto.domain == "ai.onnx" else proto.domain,
-            list(proto.input), list(proto.output), {item.name: _attribute(item) for item in proto.attribute},
-        )  # fmt: skip
+        domain = "" if proto.domain == "ai.onnx" else proto.domain
+        attributes = {item.name: _attribute(item) for item in proto.attribute}
+        operands = list(proto.input), list(proto.output)
+        node = Node(place, proto.name, proto.op_type, domain, *operands, attributes)
         while node.inputs and not node.inputs[-1]:
             node.inputs.pop()
         own = {name for name in node.inputs if name}
@@ -52,7 +56,7 @@ def build(
                 node.bodies[attribute] = build(
                     inner,
                     actual.children[place][attribute],
-                    seen.children.get(place, {}).get(attribute, actual.children[place][attribute]),
+                    symbolic.children.get(place, {}).get(attribute, actual.children[place][attribute]),
                     opset,
                     frozenset(inner.captured),
                 )
@@ -88,8 +92,8 @@ def build(
     return graph
 
 
-def _value(name: str, kind: ValueType, seen: ValueType | None, bounded: bool) -> Value:
-    symbols = seen.shape if seen is not None else None
+def _value(name: str, kind: ValueType, symbolic: ValueType | None, bounded: bool) -> Value:
+    symbols = symbolic.shape if symbolic is not None else None
     if kind.kind != "tensor":
         return Value(name, kind.dtype, None, None)
     return Value(name, kind.dtype, kind.sizes, symbols, bounded=bounded)

@@ -16,12 +16,13 @@ from analyzer.allocators.onnxruntime_bfc import StreamArena
 from analyzer.devices import parse_size
 from analyzer.errors import OptionError, did_you_mean
 
-_LEVELS = {
-    "0": 0, "disable_all": 0, "ort_disable_all": 0,
-    "1": 1, "basic": 1, "ort_enable_basic": 1,
-    "2": 2, "extended": 2, "ort_enable_extended": 2,
-    "3": 99, "layout": 99, "ort_enable_layout": 99, "99": 99, "all": 99, "ort_enable_all": 99,
-}  # fmt: skip
+_NAMES_OF_LEVEL = {
+    0: "0 disable_all ort_disable_all",
+    1: "1 basic ort_enable_basic",
+    2: "2 extended ort_enable_extended",
+    99: "3 layout ort_enable_layout 99 all ort_enable_all",
+}
+_LEVELS = {name: level for level, names in _NAMES_OF_LEVEL.items() for name in names.split()}
 FOLLOWED_ON_CPU = 2  # the CPU provider's blocked layouts, which the highest level chooses, are not predicted
 _NO_LIMIT = ("", "0", "18446744073709551615")
 

@@ -1,6 +1,6 @@
-"""What a session reaches on its arena, in plain numbers, for those who simulate it many times.
+"""A session's peaks on its arena, in plain numbers, for callers that simulate it many times.
 
-`StreamArena` is what the arena does; a property test holds this one to it. The chunks are compiled
+`StreamArena` is the arena itself; a property test holds this one to it. The chunks are compiled
 (`allocators/compiled.py`); here are the regions: how large they are, where they lie, and whether the device
 has them.
 
@@ -117,15 +117,15 @@ class PlainArena:
 
     def _extend(self, units: int) -> tuple[int, int] | None:
         """Return (address, size) of a new region for a request of units; None without room."""
-        size = taken = units * ROUND_BYTES
+        size = region_bytes = units * ROUND_BYTES
         if self._doubles:
-            taken, self._growth = next_region(size, self._growth, LARGEST_EXTENSION_BYTES)
+            region_bytes, self._growth = next_region(size, self._growth, LARGEST_EXTENSION_BYTES)
         if self._device is not None:
-            taken = with_room(taken, size, self._device - self._held)
-            if not taken:
+            region_bytes = with_room(region_bytes, size, self._device - self._held)
+            if not region_bytes:
                 return None
-        address, count = self._space.take(taken) // ROUND_BYTES - _BASE, taken // ROUND_BYTES
+        address, count = self._space.take(region_bytes) // ROUND_BYTES - _BASE, region_bytes // ROUND_BYTES
         if address < 0 or address + count > _LAST_ADDRESS:
             return None  # an address too long for its bits: sizes no device has, such as a damaged file's
-        self._held += taken
+        self._held += region_bytes
         return address, count

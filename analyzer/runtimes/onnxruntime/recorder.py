@@ -10,7 +10,7 @@ from analyzer.runtimes.events import AllocationEvent, Free, Malloc
 from analyzer.runtimes.onnxruntime.graph import Node, RuntimeGraph
 from analyzer.runtimes.onnxruntime.kernels.scratch import KernelSettings, Takes, scratch, unknown
 from analyzer.runtimes.onnxruntime.kernels.scratch.convolution import doubt
-from analyzer.runtimes.onnxruntime.kernels.scratch.lanes import taken
+from analyzer.runtimes.onnxruntime.kernels.scratch.lanes import scratch_in_lanes
 from analyzer.runtimes.onnxruntime.options import SessionOptions
 from analyzer.runtimes.onnxruntime.rules import CONVOLUTION, MEMORY_PATTERN, scratch_rule
 
@@ -63,7 +63,7 @@ class SessionRecorder:
     graphs: dict[int, RuntimeGraph] = field(default_factory=dict)
     # Outputs that stay, by the frame's identity.
     bound: dict[int, dict[str, int]] = field(default_factory=dict)
-    # What a kernel takes, and whether anything is known of it, by its graph's identity and its index: the
+    # A kernel's requests, and whether its operator is unknown, by its graph's identity and its index: the
     # same in every run.
     takes: dict[tuple[int, int], tuple[Takes, bool]] = field(default_factory=dict)
     stream: int | None = None
@@ -126,7 +126,10 @@ class SessionRecorder:
             return []
         requests = self.takes.get((id(graph), node.index))
         if requests is None:
-            requests = taken(scratch, node, graph, self.settings, self.lane_count), unknown(node)
+            requests = (
+                scratch_in_lanes(scratch, node, graph, self.settings, self.lane_count),
+                unknown(node),
+            )
             self.takes[id(graph), node.index] = requests
         takes, is_unknown = requests
         if is_unknown and number == FIRST_RUN:

@@ -1,9 +1,9 @@
 """One session whose values take other sizes: its figures alone, at as many sizes as are asked for.
 
-What the sizes do not change is done once: the plan (`frame.py`), and the arena after the initializers in each
-of their orders (`simulation.Loaded`). Sizes at which the session asks for the same but for bytes are recorded
-at once: its values' dimensions are then `Lanes` (`parametric/lanes.py`). What `prediction.predict` would say
-of the same sizes is the same.
+Work that does not depend on the sizes is done once: the plan (`frame.py`), and the arena after the
+initializers in each of their orders (`simulation.Loaded`). Sizes at which the session asks for the same but
+for bytes are recorded at once: its values' dimensions are then `Lanes` (`parametric/lanes.py`). The figures
+are those of `prediction.predict` at the same sizes.
 
 Not modelled: sessions that share an arena, runs of several sizes; limits, shrinking and requests apart from
 the arena's regions, as the CPU provider makes (`plain` says whether there are any).

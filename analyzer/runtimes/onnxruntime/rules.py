@@ -1,7 +1,7 @@
 """The named rules behind ONNX Runtime's requests (`session.SessionRecorder.take`), for `analyze explain`.
 
-1. What a session asks for by convention (initializers, inputs, results, the memory pattern, weights laid out
-   anew) is described here, each with the file of ONNX Runtime that decides it.
+1. A session's requests by convention (initializers, inputs, results, the memory pattern, weights laid out
+   anew) are described here, each with the file of ONNX Runtime that decides it.
 2. A kernel's own memory is named after the function that tells it (`kernels/scratch/`): `_cpu_conv` is
    "ort-cpu-conv"; its docstring is the explanation.
 """
@@ -19,7 +19,7 @@ from analyzer.runtimes.onnxruntime.kernels.scratch import RULES
 from analyzer.runtimes.onnxruntime.kernels.scratch.registry import Estimate as Kernel
 from analyzer.runtimes.rules import Rule, carried_out_by, source_in
 
-# What a convolution takes for itself on CUDA.
+# A convolution's workspace on CUDA.
 CONVOLUTION = "ort-cuda-conv"
 MEMORY_PATTERN = "ort-memory-pattern"
 

@@ -115,13 +115,13 @@ class Running:
                 self._loop(node)
             takes = node.index in self.current.takers
             early = takes and before_outputs(node)
-            taken = recorder.scratch(node, self.graph, self.number) if early else []
+            keys = recorder.scratch(node, self.graph, self.number) if early else []
             for name in node.outputs:
                 if name:
                     self.allocate(name, node.index)
             if takes and not early:
-                taken = recorder.scratch(node, self.graph, self.number)
-            for key in reversed(taken):
+                keys = recorder.scratch(node, self.graph, self.number)
+            for key in reversed(keys):
                 recorder.give(key)
             recorder.kernels.append(
                 KernelMark(node, first, len(recorder.events), self.number, top=not self.path)
@@ -183,8 +183,8 @@ class Running:
 
     def _loop(self, node: Node) -> None:
         """The iteration number and the condition, then two iterations: the second reads what the first
-        carries, and both are there when the last one's results are copied to the node's outputs. What an
-        iteration makes for a scan output stays until all of them are joined: iterations beyond two add
+        carries, and both are there when the last one's results are copied to the node's outputs. An
+        iteration's part of a scan output stays until all of them are joined: iterations beyond two add
         theirs. Iterations use no pattern."""
         recorder = self.recorder
         counters = []

@@ -40,7 +40,7 @@ from analyzer.runtimes.onnxruntime.simulation import (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionPrediction(Prediction):
-    """What a session needs. All sizes in bytes.
+    """A session's memory. All sizes in bytes.
 
     failure: the first request that device or limit cannot serve; the figures are then what it would take
     without one.
@@ -94,24 +94,24 @@ def predict(
     session_bytes, bound_bytes = outside.outside_arena(prepared.graph, settings, device)
     outside_bytes = session_bytes + bound_bytes
     recorded = Recorded(sessions, settings, device)
-    found = course(recorded, settings, device.usable_bytes if on_gpu else None, outside_bytes)
-    simulation, failure = found.simulation, found.failure
+    result = course(recorded, settings, device.usable_bytes if on_gpu else None, outside_bytes)
+    simulation, failure = result.simulation, result.failure
     recording = recorded.without(simulation.blocks)
     held = simulation.held_most
     pages = max(held, simulation.page_bytes)
     has_savings = on_gpu and failure is None
-    savings = advice.savings(sessions, recorded, found.settings, device) if has_savings else ()
+    savings = advice.savings(sessions, recorded, result.settings, device) if has_savings else ()
     lines = (advice.saving_sentence(saving, held) for saving in savings)
     notes = [
         # The device or the arena's limit is too small: say so, but also what it would take.
         *([advice.out_of_memory(failure, settings)] if failure is not None else []),
-        *advice.refused(found),
+        *advice.refused(result),
         *advice.explanation(simulation),
         *(line for line in lines if line is not None),
         *prepared.graph.notes,
         *unmodelled.notes(prepared.graph, settings.provider, settings.graph_optimization_level),
         *advice.unmeasured(recording.events),
-        *advice.limits(found.settings, found.peak_range, found.held_range),
+        *advice.limits(result.settings, result.peak_range, result.held_range),
         *(
             [f"{bound_bytes:,} bytes of bound inputs and outputs are the caller's, beside the arena"]
             if bound_bytes
@@ -123,7 +123,7 @@ def predict(
     run_figures = tuple(stages.items())
     return SessionPrediction(
         events=simulation.events,
-        allocator=lambda: found.settings.arena(found.memory),
+        allocator=lambda: result.settings.arena(result.memory),
         device_used=lambda simulated: max(pages, simulated.peak_reserved) + outside_bytes,
         unknown=recording.unknown,
         notes=tuple(dict.fromkeys(notes)),
@@ -136,8 +136,8 @@ def predict(
         after_runs=_after_runs(simulation, [run.batch for run in runs] or [model.batch], outside_bytes),
         peak_in_use=simulation.peak_in_use,
         held=simulation.held,
-        peak_range=found.peak_range,
-        held_range=found.held_range,
+        peak_range=result.peak_range,
+        held_range=result.held_range,
         device_bytes=pages + outside_bytes,
         session=session,
         first_run=run_figures[0][1],
@@ -145,7 +145,7 @@ def predict(
         runs=run_figures,
         regions=simulation.regions,
         failure=failure,
-        settings=found.settings,
+        settings=result.settings,
         graph=prepared.graph,
         run_graphs=tuple(frame.graph for frame in frames) if runs else (prepared.graph,) * 3,
     )

@@ -6,8 +6,8 @@
    CPU provider reserves initializers up to 127 bytes and its packed weights; larger ones stay where the file
    was loaded.
 2. **Run**: inputs used on the device are copied there; then kernels run in order: outputs that have buffers
-   of their own (`planner`), scratch while the kernel runs (`scratch`), then the releases of the plan. What
-   the caller gets, the copies of inputs and buffers nobody reads live to the end of the run.
+   of their own (`planner`), scratch while the kernel runs (`scratch`), then the releases of the plan. The
+   caller's results, the copies of inputs and buffers nobody reads live to the end of the run.
 3. The first run takes each buffer from the arena and records the memory pattern (`pattern`); every later run
    with the same input shapes takes the pattern's block at its start instead, or, where that finds no room,
    each buffer from the arena again (`simulation`). Outputs and scratch stay apart. Runs of other shapes
@@ -57,8 +57,8 @@ def record(
 ) -> Recording:
     """Record sessions on one arena: a first and a steady run, or one run per frame.
 
-    lane_count: for how many sizes at once, where values' dimensions are `Lanes`. What is requested is then
-    the same in all of them but for its sizes: raises Apart where it is not, NotTogether where that cannot be
+    lane_count: for how many sizes at once, where values' dimensions are `Lanes`. The requests are then the
+    same in all of them but for their sizes: raises Apart where they are not, NotTogether where that cannot be
     worked out for all at once. refused: the keys of memory patterns' blocks that find no room; keys of
     earlier requests are the same without them.
     """

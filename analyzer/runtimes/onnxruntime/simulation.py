@@ -8,8 +8,8 @@
    One process draws one more order: it lies outside what 21 others made one time in eleven, so that the range
    stated is wider than theirs.
 4. The block of a memory pattern that the arena has no room for ends nothing: the session goes on without it
-   (`execution_frame.cc` logs it at INFO), and asks for the pattern's tensors one by one in that run. What it
-   asks for then is recorded again, and simulated from the start; the next run tries its block anew.
+   (`execution_frame.cc` logs it at INFO), and asks for the pattern's tensors one by one in that run. Its
+   requests are recorded again, and simulated from the start; the next run tries its block anew.
 5. Where the first other request that the arena cannot serve ends the session, its figures are those up to
    there.
 """
@@ -98,10 +98,10 @@ class SimulatedSession:
     @property
     def blocks(self) -> frozenset[int]:
         """Keys of the blocks that were refused."""
-        return frozenset(lost.block for lost in self.refused if lost.block is not None)
+        return frozenset(failure.block for failure in self.refused if failure.block is not None)
 
 
-# What a session asks for without the blocks of some memory patterns, by their keys.
+# A session's requests without the blocks of some memory patterns, by their keys.
 Without: TypeAlias = Callable[[frozenset[int]], tuple[AllocationEvent, ...]]
 
 
@@ -160,13 +160,14 @@ def _regions(
 
 def _failure(events: tuple[AllocationEvent, ...], simulation: Simulation) -> SessionFailure | None:
     """Return the request that ended the session, with the stage it belongs to."""
-    lost = simulation.failure
-    if lost is None:
+    failure = simulation.failure
+    if failure is None:
         return None
-    phase = next(item.name for item in events[lost.position :] if isinstance(item, Event))
-    block = lost.malloc.key if lost.malloc.rule == MEMORY_PATTERN else None
+    phase = next(item.name for item in events[failure.position :] if isinstance(item, Event))
+    request = failure.malloc
+    block = request.key if request.rule == MEMORY_PATTERN else None
     return SessionFailure(
-        lost.malloc.nbytes, lost.allocated, lost.reserved, lost.limit, lost.malloc.label, phase, block
+        request.nbytes, failure.allocated, failure.reserved, failure.limit, request.label, phase, block
     )
 
 
@@ -187,7 +188,7 @@ def simulate_to_the_end(
         if session.failure is None or session.failure.block is None:
             return replace(session, refused=refused)
         refused = (*refused, session.failure)
-        blocks = frozenset(lost.block for lost in refused if lost.block is not None)
+        blocks = frozenset(failure.block for failure in refused if failure.block is not None)
         events = (*events[:loading], *without(blocks)[loading:])
 
 

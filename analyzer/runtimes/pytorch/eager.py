@@ -1,4 +1,4 @@
-"""What PyTorch in eager mode asks of the CUDA caching allocator, in order.
+"""Requests of PyTorch in eager mode to the CUDA caching allocator, in order.
 
 1. A storage is requested where it is born and given back where it dies: the captured program is followed as
    it is.
@@ -164,7 +164,7 @@ class Eager:
         """Return a new key for an allocation that is no storage."""
         return next(self._keys)
 
-    def lost(self, failed: Malloc) -> None:
+    def discard_failed(self, failed: Malloc) -> None:
         """Forget the allocation whose request found no memory."""
         self._alive.discard(failed.storage)
         operator = self._graph.operators[failed.operator]
@@ -216,7 +216,7 @@ class Eager:
             }
         if not allocations.known:
             self.unknown[operator.name] = self.unknown.get(operator.name, 0) + 1
-        taken: dict[int, int] = {}
+        keys: dict[int, int] = {}
         tried: set[int] = set()
         outputs = operator.outputs
         for step in allocations.steps:
@@ -240,7 +240,7 @@ class Eager:
                     self._workspaces.add((step.workspace, thread, stream))
                     category, label = Category.WORKSPACE, step.workspace
                 else:
-                    taken[step.token] = key
+                    keys[step.token] = key
                 yield Malloc(
                     key,
                     step.nbytes,
@@ -257,8 +257,8 @@ class Eager:
                 )
                 if step.trials_of:
                     tried.add(step.token)
-            elif step.token in taken:
-                yield Free(taken.pop(step.token))
+            elif step.token in keys:
+                yield Free(keys.pop(step.token))
                 if step.token in tried:
                     yield EmptyCache()
 

@@ -1,5 +1,5 @@
-"""Tokens that are extrapolated instead of run: what a generating program asks for between two tokens that
-were followed.
+"""Tokens that are extrapolated instead of run: a generating program's requests between two tokens that were
+followed.
 
 A loop that makes tokens asks for the same again and again, for tensors that grow with the sequence. So a few
 of its **rounds** are followed (one call of the model, and what comes before the next), near its beginning, in
@@ -10,9 +10,9 @@ its middle and at its end, and the others are extrapolated from these:
    one form; else nothing is extrapolated.
 2. A size is a polynomial in the round's number, through every round that was followed
    (`parametric/polynomial.py`): of at most the second degree, so that most of them check it.
-3. What an operator takes for itself is no polynomial (attention splits its keys at whole blocks): where its
-   shapes change, its scratch rule is asked about every round, with the shapes that round has; and must say of
-   the rounds that were followed what was recorded there.
+3. An operator's scratch is no polynomial (attention splits its keys at whole blocks): where its shapes
+   change, its scratch rule is asked about every round, with the shapes that round has; and must say of the
+   rounds that were followed what was recorded there.
 4. The extrapolated rounds are simulated on the allocator as it stands after the first ones
    (`allocators/pytorch/onward.py`), and the last ones, which were followed, go on from there.
 
@@ -122,18 +122,18 @@ def _round(
 def _requests_and_frees(events: Sequence[AllocationEvent]) -> Iterator[tuple[Malloc | Free, int]]:
     """Yield requests and frees with their operator (-1: outside any). Raises NotExtrapolated for other events
     that matter."""
-    running, taken = -1, set[int]()
+    running, own_keys = -1, set[int]()
     for event in events:
         if isinstance(event, Malloc):
             if event.outside_pools or event.fails or event.plan:
                 raise NotExtrapolated("requests past the allocator, or by plans of cuDNN")
             running = event.operator
             if event.storage < 0:
-                taken.add(event.key)
+                own_keys.add(event.key)
             yield event, running
         elif isinstance(event, Free):
-            own = event.key in taken
-            taken.discard(event.key)
+            own = event.key in own_keys
+            own_keys.discard(event.key)
             yield event, running if own else -1
         elif not isinstance(event, Wait | Event) or (
             isinstance(event, Event) and event.name == "empty_cache"
@@ -148,12 +148,12 @@ def _freed_at(event: Free, number: int, places: dict[int, tuple[int, int]]) -> t
 
 
 def _steps_of_events(events: Sequence[Malloc | Free]) -> Iterator[Step]:
-    taken: list[int] = []
+    keys: list[int] = []
     for event in events:
         if isinstance(event, Free):
-            yield "give", taken.index(event.key)
+            yield "give", keys.index(event.key)
         elif event.storage < 0:
-            taken.append(event.key)
+            keys.append(event.key)
             yield "take", event.nbytes
         else:
             yield "result", 0
@@ -226,13 +226,13 @@ def _check_plain(samples: Sequence[Round], numbers: Numbers, profile: DeviceProf
     """Raise NotExtrapolated if an operator without scratch so far needs some in other rounds."""
     ends = min(numbers.batches), max(numbers.batches)
     between = sorted({int(number) for number in np.linspace(*ends, _LOOKED_AT)})
-    seen = set()
+    checked = set()
     for place, operator in samples[0].plain.items():
         calls = [sample.plain[place] for sample in samples]
         shown = tuple(map(_shown, calls))
-        if shown in seen:
+        if shown in checked:
             continue
-        seen.add(shown)
+        checked.add(shown)
         rule = _rule(numbers, calls, shown, profile)
         if rule is not None and any(kind == "take" for number in between for kind, _ in rule(number)):
             raise NotExtrapolated(f"{operator.name} takes memory for itself at some lengths")
@@ -293,21 +293,21 @@ def _rule(
 def _ruled_steps(operator: Operator, profile: DeviceProfile) -> Iterator[Step]:
     """Yield the steps of the rule, without workspaces, which earlier rounds took, and results written in
     place."""
-    taken: dict[int, int] = {}
+    place_of: dict[int, int] = {}
     inputs = {meta.storage for meta in operator.inputs}
-    taken_tokens: set[int] = set()
+    results: set[int] = set()
     for step in kernel_allocations(operator, profile).steps:
         if isinstance(step, Output):
             output = operator.outputs[step.index] if step.index < len(operator.outputs) else None
-            if output is not None and output.storage not in inputs | taken_tokens:
-                taken_tokens.add(output.storage)
+            if output is not None and output.storage not in inputs | results:
+                results.add(output.storage)
                 yield "result", 0
         elif isinstance(step, Take):
             if not step.workspace:
-                taken[step.token] = len(taken)
+                place_of[step.token] = len(place_of)
                 yield "take", step.nbytes
-        elif step.token in taken:
-            yield "give", taken[step.token]
+        elif step.token in place_of:
+            yield "give", place_of[step.token]
 
 
 def keys_of(loop_: Loop) -> tuple[int, int]:
@@ -358,17 +358,17 @@ def _together(loop_: Loop, numbers: range) -> tuple[Integers, Integers]:
             rows.append((item[1], item[2], -1, 0))
         else:
             every = ruled.get(place) or [loop_.steps[place]] * len(numbers)
-            taken: list[int] = []
+            temporaries: list[int] = []
             for at, (kind, which) in enumerate(every[0]):
                 if kind == "result":
                     result(item[3])
                 elif kind == "take":
-                    taken.append(own)
+                    temporaries.append(own)
                     rows.append((0, count + own, len(columns), item[3]))
                     columns.append(np.array([steps[at][1] for steps in every], np.int64))
                     own += 1
                 else:
-                    rows.append((0, count + taken[which], -1, 0))
+                    rows.append((0, count + temporaries[which], -1, 0))
     form = np.array(rows, np.int64).reshape(-1, 4)
     of = np.array(numbers, np.int64)[:, None]
     ago, place_, column, stream = form.T

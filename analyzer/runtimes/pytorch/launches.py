@@ -20,16 +20,17 @@ from analyzer.runtimes.pytorch.eager import AnyProgram
 # Operators by how their names begin.
 _COPIES = ("_to_copy", "copy_", "clone")
 _NONE = ("empty", "new_empty", "mm", "addmm", "bmm", "baddbmm", "_scaled_mm", "convolution")
-_PLAIN = (
-    "rand", "normal", "uniform", "arange", "linspace", "cumsum", "cumprod", "sort", "cat", "max_pool",
-    "_softmax", "_log_softmax", "tril", "triu", "_foreach_", "native_batch_norm", "cudnn_batch_norm",
-)  # fmt: skip
-_ASSERTING = (
-    "sum", "nansum", "mean", "norm", "linalg_vector_norm", "var", "std", "max.", "max_dim", "min.", "amax",
-    "amin", "aminmax", "argmax", "argmin", "logsumexp", "topk", "any", "all", "bernoulli", "multinomial",
-    "bincount", "embedding", "index", "gather", "scatter", "nll_loss", "_ctc_loss", "mse_loss", "l1_loss",
-    "smooth_l1_loss", "huber_loss", "binary_cross_entropy",
-)  # fmt: skip
+_PLAIN_NAMES = """
+    rand normal uniform arange linspace cumsum cumprod sort cat max_pool _softmax _log_softmax tril triu
+    _foreach_ native_batch_norm cudnn_batch_norm
+"""
+_PLAIN = tuple(_PLAIN_NAMES.split())
+_ASSERTING_NAMES = """
+    sum nansum mean norm linalg_vector_norm var std max. max_dim min. amax amin aminmax argmax argmin
+    logsumexp topk any all bernoulli multinomial bincount embedding index gather scatter nll_loss _ctc_loss
+    mse_loss l1_loss smooth_l1_loss huber_loss binary_cross_entropy
+"""
+_ASSERTING = tuple(_ASSERTING_NAMES.split())
 
 
 def kernel_of(operator: Operator, program: AnyProgram) -> KernelNeeds | None:
@@ -47,7 +48,7 @@ def kernel_of(operator: Operator, program: AnyProgram) -> KernelNeeds | None:
         return None
     if name.startswith(_COPIES):
         source = next((tensor for tensor in on_device if tensor.storage != into[0].storage), None)
-        return None if source is None or _seen(source) == _seen(into[0]) else KernelNeeds.STACK
+        return None if source is None or _layout(source) == _layout(into[0]) else KernelNeeds.STACK
     return kernel_named(name)
 
 
@@ -60,8 +61,8 @@ def kernel_named(name: str) -> KernelNeeds | None:
     return KernelNeeds.ASSERTING if name.startswith(_ASSERTING) else KernelNeeds.STACK
 
 
-def _seen(tensor: TensorMeta) -> tuple[str, tuple[tuple[int, int], ...]]:
-    """Type, and size and stride of every dimension that has more than one element."""
+def _layout(tensor: TensorMeta) -> tuple[str, tuple[tuple[int, int], ...]]:
+    """Return type, and size and stride of every dimension that has more than one element."""
     pairs = zip(tensor.shape, tensor.stride, strict=True)
     return tensor.dtype, tuple((size, stride) for size, stride in pairs if size != 1)
 

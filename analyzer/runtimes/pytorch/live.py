@@ -5,8 +5,8 @@ device about itself.
 may catch, and `empty_cache()` acts. The events are those `eager.requests` gives for the same program; only
 requests that failed, and what the program set of its allocator, come on top.
 
-What the allocator did is written down as it happens, and nothing is simulated again: what repeats may then be
-forgotten (`cut`) although the allocator has gone through it.
+The allocator's states are recorded as they happen, and nothing is simulated again: repetitions may then be
+forgotten (`cut`) although the allocator has gone through them.
 """
 
 from __future__ import annotations
@@ -84,15 +84,15 @@ class Live:
         self._events: list[AllocationEvent] = []
         self._failed: Failure | None = None
         self._ended = self._has_begun = False
-        # What is written down apart, who knows what it asks for, and the most in use while something happened
-        # unwritten.
+        # Requests that are recorded apart, the copy of `_eager` from before them, and the most in use during
+        # unrecorded ones.
         self._speculated: list[AllocationEvent] | None = None
         self._eager_before: Eager | None = None
         self._extrapolated_peaks, self._has_all_events = (0, 0), True
         self._readings: list[Reading] = []
         self._watchdog_looks: list[Look] = []
         self._peaks = (0, 0, 0)
-        self.failures, self._asked = 0, False  # asked: how much is free, which makes a context
+        self.failures, self._has_queried = 0, False  # queried: how much is free, which makes a context
         self._reset()
 
     def _reset(self) -> None:
@@ -213,7 +213,7 @@ class Live:
         self._failed = Failure.of(failed, failing, error)
         self._events.append(replace(failing, fails=True))
         self._states.put(self.allocator.allocated, 0)
-        self._eager.lost(failing)
+        self._eager.discard_failed(failing)
         for event in self._events[begin:failed]:
             if (
                 isinstance(event, Malloc)
@@ -282,12 +282,12 @@ class Live:
         """Simulate the iterations of these numbers on the allocator, without writing them down. Raises
         NotExtrapolated: then nothing has changed."""
         loop, allocator = extrapolation.loop(samples, self._profile), self.allocator
-        taken = {key: held for key, held in self._server.live.items() if key in places}
-        if not has_fast_path(allocator, [handle for handle, _ in taken.values()]):
+        carried = {key: held for key, held in self._server.live.items() if key in places}
+        if not has_fast_path(allocator, [handle for handle, _ in carried.values()]):
             raise NotExtrapolated("the allocator's settings are not known to the compiled one")
         before, allocated = allocator.peak_allocated, allocator.allocated
-        blocks = {key: (allocator.size_of(handle), nbytes) for key, (handle, nbytes) in taken.items()}
-        held = {extrapolation.key_at(loop, *places[key]): handle for key, (handle, _) in taken.items()}
+        blocks = {key: (allocator.size_of(handle), nbytes) for key, (handle, nbytes) in carried.items()}
+        held = {extrapolation.key_at(loop, *places[key]): handle for key, (handle, _) in carried.items()}
         try:
             handles = simulate_on(
                 allocator, held, extrapolation.requests(loop, numbers), extrapolation.key_count(loop)
@@ -296,7 +296,7 @@ class Live:
             raise NotExtrapolated("memory runs out") from error
         self._has_all_events = False
         now = {}
-        for key in taken:
+        for key in carried:
             number, place = places[key]
             now[key] = handles[extrapolation.key_at(loop, number + len(numbers), place)]
             del self._server.live[key]
@@ -383,7 +383,7 @@ class Live:
     def device_free(self) -> int:
         """Free bytes, as `mem_get_info` reports them."""
         assert self._eager is not None
-        self._asked = True
+        self._has_queried = True
         used = device_used(self.allocator.reserved, self._eager.libraries, self._profile)
         if not (self._process.computed or self._eager.libraries):
             used -= self._profile.first_kernel_bytes
@@ -416,7 +416,8 @@ class Live:
         )
         libraries, profile = frozenset(self._eager.libraries), self._profile
         requested = self.failures or any(isinstance(event, Malloc) for event in events)
-        untouched = not (requested or libraries or self._asked or graph.own_streams or graph.communicators)
+        own = graph.own_streams or graph.communicators
+        untouched = not (requested or libraries or self._has_queried or own)
         failure = self._failed if self._ended else None
         if failure is not None:
             self._states.cut(failure.position)

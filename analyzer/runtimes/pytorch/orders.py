@@ -1,4 +1,4 @@
-"""What threads beside the program's own ask for and give back: the orders in which it may reach the allocator
+"""Orders of events: requests and frees of threads beside the program's own may reach the allocator in others
 as well.
 
 While a checkpoint is read (`capture/pytorch/program/loading.py`) the program's own thread waits for one piece
@@ -8,8 +8,8 @@ while CUDA loads a kernel. Where the program asks for memory of its own for ever
 in 8 or 4 bits are turned back one by one), the threads are quicker than it: it is also simulated with all of
 them read before the first is turned back (on an H200 384 of 1,136 were, and up to 476 lay there).
 
-What NCCL's watchdog has seen is given back (`capture/pytorch/world/collectives.py`), later where steps are
-shorter than its pauses: the program is simulated again with what it has seen by one look kept until the next,
+NCCL's watchdog frees what it finds done at a look (`capture/pytorch/world/collectives.py`), later where steps
+are shorter than its pauses: the program is simulated again with the blocks of one look kept until the next,
 or to the end.
 
 Not modelled otherwise: threads so fast that a whole checkpoint is read before the first of it is converted;
@@ -47,7 +47,7 @@ class Look:
     """A look of the watchdog: where among the events, and the keys of the blocks it lets go."""
 
     position: int
-    seen: frozenset[int]
+    keys: frozenset[int]
 
 
 def other_orders(
@@ -89,7 +89,7 @@ def _late(events: Sequence[AllocationEvent], watched: Sequence[Look]) -> tuple[A
     for look, end in zip(watched, ends, strict=True) if watched else ():
         late: list[AllocationEvent] = []
         for event in events[look.position : end]:
-            (late if isinstance(event, Free) and event.key in look.seen else order).append(event)
+            (late if isinstance(event, Free) and event.key in look.keys else order).append(event)
         order += late
     return tuple(order)
 

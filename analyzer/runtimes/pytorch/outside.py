@@ -1,5 +1,4 @@
-"""What NVML counts for a process: the context, what libraries take outside the allocator, and the
-reservation.
+"""A process's memory as NVML counts it: the context, libraries outside the allocator, and the reservation.
 
 1. The context with the first kernel's modules: `DeviceProfile.context_bytes`.
 2. A library family adds its bytes when first used. Families named in `per_thread_modules` add them for every
@@ -7,10 +6,10 @@ reservation.
 3. The code of all other kernels, PyTorch's and the libraries', is loaded as they are first used: the family
    "kernels", once, in a program that uses any library. (The few kernels of one that uses none take 0 to 2
    MiB.)
-4. What a library loads once, with its first use: "FAMILY code", which profiles of older releases have
+4. Code that a library loads once, with its first use: "FAMILY code", which profiles of older releases have
    (`devices/contexts.py`).
 5. Local memory of kernels that need more than a stack has (`libraries/cudnn/local_memory.py`).
-6. What the allocator has reserved.
+6. The allocator's reservation.
 7. Of one rank of a job, what NCCL holds for its communicators (`libraries/nccl.py`).
 
 Source: NVML at the end of 180 runs on an H200 (`tests/data/h200`): once the reservation is known, these are
@@ -49,13 +48,13 @@ def device_used(
         + reserved_bytes
         + sum(profile.modules_bytes.get(use.partition("@")[0], 0) for use in counted)
         + local_memory.kept_bytes(counted, profile.sm_count * profile.max_threads_per_sm)
-        + nccl.taken(communicators or {}, profile).nbytes
+        + nccl.memory_of(communicators or {}, profile).nbytes
     )
 
 
 def notes_on_nccl(communicators: Mapping[str, Communicator], profile: DeviceProfile) -> Iterator[str]:
     """Yield notes on figures of a rank's communicators that are not measured."""
-    memory = nccl.taken(communicators, profile)
+    memory = nccl.memory_of(communicators, profile)
     if memory.stands_in:
         count = sum(use.size > 1 for use in communicators.values())
         yield (

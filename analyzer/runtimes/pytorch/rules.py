@@ -23,9 +23,9 @@ _TENSOR = Rule(
 
 _UNKNOWN = Rule(
     UNKNOWN,
-    "Of an operator that nobody has described only the results are counted. What its kernel takes besides has"
-    " no bound that could be proven, so every figure of the estimate is a lower bound, and it may not fit"
-    " where they do. --strict makes it an error; @analyzer.rule describes it.",
+    "For an operator without a rule only the results are counted. Its kernel's other memory has no bound that"
+    " could be proven, so every figure of the estimate is a lower bound, and the program may not fit where"
+    " they do. --strict makes it an error; @analyzer.rule describes the operator.",
     "measured: torch.cdist(p=1) takes 384 MiB in its backward pass, for operands of 0.9 (H100, torch 2.11)",
     "analyzer/runtimes/pytorch/scratch/script.py",
     sure=(),
@@ -72,14 +72,14 @@ def _parts(code: Callable[..., Any]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(_parts_called(inspect.unwrap(code), set())))
 
 
-def _parts_called(code: Callable[..., Any], seen: set[Any]) -> Iterator[str]:
+def _parts_called(code: Callable[..., Any], visited: set[Any]) -> Iterator[str]:
     for name in code.__code__.co_names:
         called = code.__globals__.get(name)
         if inspect.isclass(called) and "__call__" in vars(called):
             called = vars(called)["__call__"]
-        if not inspect.isfunction(called) or called in seen or called.__module__.startswith("torch"):
+        if not inspect.isfunction(called) or called in visited or called.__module__.startswith("torch"):
             continue
-        seen.add(called)
+        visited.add(called)
         inner = inspect.unwrap(called)
         yield from (rule.name for rule in BY_NAME.values() if rule.code is inner and not rule.operators)
-        yield from _parts_called(inner, seen)
+        yield from _parts_called(inner, visited)

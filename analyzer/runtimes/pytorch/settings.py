@@ -1,5 +1,5 @@
-"""What a user can set of eager PyTorch, by option or environment variable: the caching allocator, which is
-made here, and cuBLAS's workspace.
+"""Settings of eager PyTorch, by option or environment variable: of the caching allocator, which is made here,
+and of cuBLAS's workspace.
 
 `alloc_conf` and `cublas_workspace` say the same as `PYTORCH_ALLOC_CONF` and `CUBLAS_WORKSPACE_CONFIG`, and
 win over them.

@@ -14,7 +14,7 @@ from analyzer.devices import load
 from analyzer.parametric.lanes import Lanes
 from analyzer.runtimes.onnxruntime.graph import RuntimeGraph
 from analyzer.runtimes.onnxruntime.kernels.scratch import KernelSettings, scratch
-from analyzer.runtimes.onnxruntime.kernels.scratch.lanes import taken
+from analyzer.runtimes.onnxruntime.kernels.scratch.lanes import scratch_in_lanes
 from tests.runtimes.onnxruntime.graphs import build
 
 CONV = {"pads": (1, 1, 1, 1), "strides": (1, 1)}
@@ -60,7 +60,9 @@ def test_each_size_is_told_as_alone(kernel: str, batches: list[int]) -> None:
 
     setting = KernelSettings("cuda", "EXHAUSTIVE", load("h200"))
     together = at(Lanes(np.array(batches)))
-    found: list[tuple[Any, str]] = [*taken(scratch, together.nodes[0], together, setting, len(batches))]
+    found: list[tuple[Any, str]] = [
+        *scratch_in_lanes(scratch, together.nodes[0], together, setting, len(batches))
+    ]
     for place, batch in enumerate(batches):
         alone = at(batch)
         expected = [nbytes for nbytes, _ in scratch(alone.nodes[0], alone, setting)]

@@ -11,7 +11,7 @@
 5. User code that autograd calls (checkpointed modules, functions' backward, hooks on saved tensors) believes
    so too.
 
-What `torch.cuda`'s own functions answer is in `functions.py`.
+Answers of `torch.cuda`'s own functions are in `functions.py`.
 Not modelled: several GPUs in one process, CUDA graphs.
 """
 
@@ -263,9 +263,14 @@ class FakeCuda(TorchFunctionMode):
         return call
 
     def _backward(
-        self, tensor: Any, gradient: Any = None, retain: Any = None, create: bool = False, inputs: Any = None,
+        self,
+        tensor: Any,
+        gradient: Any = None,
+        retain: Any = None,
+        create: bool = False,
+        inputs: Any = None,
         **named: Any,
-    ) -> None:  # fmt: skip
+    ) -> None:
         """`Tensor.backward`, staying in this mode."""
         retain, create = named.get("retain_graph", retain), named.get("create_graph", create)
         with _Again(self):
@@ -374,14 +379,11 @@ def _zeros(tensor: Any) -> Any:
     return type(tensor).__tensor_unflatten__(parts, rest, tensor.shape, tensor.stride())
 
 
-# What is nobody's tensor, and leads to none.
-_PLAIN = frozenset(
-    {
-        type(None), type(...), bool, int, float, complex, slice, torch.dtype, torch.layout,
-        torch.memory_format, torch.Size,
-        numpy.bool_, numpy.int32, numpy.int64, numpy.float32, numpy.float64,
-    }
-)  # fmt: skip
+# Types that are no tensors, and lead to none.
+_OF_PYTHON = {type(None), type(...), bool, int, float, complex, slice}
+_OF_TORCH = {torch.dtype, torch.layout, torch.memory_format, torch.Size}
+_OF_NUMPY = {numpy.bool_, numpy.int32, numpy.int64, numpy.float32, numpy.float64}
+_PLAIN = frozenset(_OF_PYTHON | _OF_TORCH | _OF_NUMPY)
 _UNINITIALIZED = {UninitializedParameter, UninitializedBuffer}
 _GETITEM, _SETITEM = torch.Tensor.__getitem__, torch.Tensor.__setitem__
 _CALLS = frozenset({BuiltinFunctionType, MethodDescriptorType, WrapperDescriptorType, MethodWrapperType})

@@ -1,5 +1,5 @@
-"""What functions without a tensor among their arguments say while a program is captured: they answer for the
-device profile.
+"""Functions without a tensor among their arguments, while a program is captured: they answer for the device
+profile.
 
 Nothing is initialised, no GPU is asked. Why each is replaced stands in `patches.py`.
 """
@@ -35,23 +35,20 @@ if TYPE_CHECKING:
     from analyzer.devices import DeviceProfile
 
 _STATIC_SHARED_BYTES = 49152  # what a block may have on any GPU, without opting in to more
-_SILENT = (
-    "cuda.init", "cuda._lazy_init", "cuda.set_device", "cuda.empty_cache", "cuda.reset_peak_memory_stats",
-    "cuda.reset_max_memory_allocated", "cuda.reset_max_memory_cached", "cuda.reset_accumulated_memory_stats",
-    "cuda.reset_accumulated_host_memory_stats", "cuda.reset_peak_host_memory_stats", "cuda.ipc_collect",
-    "cuda.set_sync_debug_mode", "cuda.nvtx.mark", "cuda.nvtx.range_end", "cuda.profiler.start",
-    "cuda.profiler.stop", "_C._cuda_set_cudnn_benchmark_limit", "cuda.memory._record_memory_history",
-    "accelerator.set_device_index", "accelerator.set_device_idx", "accelerator.empty_cache",
-    "accelerator.empty_host_cache", "accelerator.reset_peak_memory_stats",
-    "accelerator.reset_accumulated_memory_stats",
-)  # fmt: skip
-# What the device says of its load and its sensors: nothing runs on it. Percent, degrees Celsius, milliwatts,
-# MHz.
+_SILENT_NAMES = """
+    cuda.init cuda._lazy_init cuda.set_device cuda.empty_cache cuda.reset_peak_memory_stats
+    cuda.reset_max_memory_allocated cuda.reset_max_memory_cached cuda.reset_accumulated_memory_stats
+    cuda.reset_accumulated_host_memory_stats cuda.reset_peak_host_memory_stats cuda.ipc_collect
+    cuda.set_sync_debug_mode cuda.nvtx.mark cuda.nvtx.range_end cuda.profiler.start cuda.profiler.stop
+    _C._cuda_set_cudnn_benchmark_limit cuda.memory._record_memory_history accelerator.set_device_index
+    accelerator.set_device_idx accelerator.empty_cache accelerator.empty_host_cache
+    accelerator.reset_peak_memory_stats accelerator.reset_accumulated_memory_stats
+"""
+_SILENT = tuple(_SILENT_NAMES.split())
+# The device's load and sensors while nothing runs on it. Percent, degrees Celsius, milliwatts, MHz.
 _SENSORS = {"utilization": 0, "memory_usage": 0, "temperature": 30, "power_draw": 75_000, "clock_rate": 345}
-_NOTHING_HELD = (
-    "memory_allocated", "max_memory_allocated", "memory_reserved", "max_memory_reserved", "memory_cached",
-    "max_memory_cached",
-)  # fmt: skip
+_FIGURES = ("memory_allocated", "memory_reserved", "memory_cached")
+_NOTHING_HELD = tuple(name for figure in _FIGURES for name in (figure, f"max_{figure}"))
 _SEEDING = ("manual_seed", "manual_seed_all", "seed", "seed_all", "set_rng_state", "set_rng_state_all")
 CUDA_TYPE = torch.device("cuda")
 _RNN_MODES = {"RNN_RELU": 0, "RNN_TANH": 1, "LSTM": 2, "GRU": 3}  # cudnnRNNMode_t

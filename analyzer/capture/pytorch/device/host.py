@@ -44,13 +44,13 @@ _FILLED = (torch.zeros, torch.ones, torch.rand, torch.randn)
 SIZED = frozenset({torch.empty, *_FILLED})
 # Functions that read every element: for a few numbers a program may check, or to make a sparse tensor.
 _READING = "sum mean prod max min amax amin any all std var norm equal allclose"
+_LAYOUTS = "coo csr csc bsr bsc compressed"
 READERS = frozenset(
     {
         *(getattr(where, name) for where in (torch, torch.Tensor) for name in _READING.split()),
-        torch.sparse_coo_tensor, torch.sparse_csr_tensor, torch.sparse_csc_tensor, torch.sparse_bsr_tensor,
-        torch.sparse_bsc_tensor, torch.sparse_compressed_tensor,
+        *(getattr(torch, f"sparse_{layout}_tensor") for layout in _LAYOUTS.split()),
     }
-)  # fmt: skip
+)
 _DRAWN = {torch.rand: even_numbers, torch.randn: normal_numbers}
 
 
@@ -204,7 +204,7 @@ class _WithoutNumbers(torch.autograd.Function):
             return torch.zeros(shape, dtype=dtype, device="cpu"), None
 
 
-# Who holds the storage of a tensor nobody else looks at, while Python holds the storage too.
+# References to the storage of a tensor without views, while Python holds the storage too.
 _ALONE = 2
 
 

@@ -35,7 +35,7 @@ def seeded(generator: torch.Generator) -> bool:
 
 
 class HostDraws:
-    """What is taken from generators on the CPU. Made before the program begins."""
+    """Random numbers that generators on the CPU draw. Made before the program begins."""
 
     def __init__(self) -> None:
         self._room = MOST
@@ -51,8 +51,8 @@ class HostDraws:
         self._room -= count
         with torch._C.DisableTorchFunction(), _disable_current_modes():
             numbers = torch.empty(min(count, _AT_ONCE), dtype=torch.uint8, device="cpu")
-            for taken in range(0, count, _AT_ONCE):
-                numbers[: count - taken].random_(generator=generator)
+            for begin in range(0, count, _AT_ONCE):
+                numbers[: count - begin].random_(generator=generator)
 
     def handlers(self) -> dict[Any, Callable[..., Any]]:
         """Return the operators that fill a tensor with random numbers -> what is called before them."""

@@ -18,10 +18,8 @@ import torch
 
 from analyzer.capture.pytorch.patches import replaced
 
-NAMES = (
-    "FloatTensor", "DoubleTensor", "HalfTensor", "BFloat16Tensor", "IntTensor", "LongTensor", "ShortTensor",
-    "CharTensor", "ByteTensor", "BoolTensor",
-)  # fmt: skip
+_TYPES = "Float Double Half BFloat16 Int Long Short Char Byte Bool"
+NAMES = tuple(f"{name}Tensor" for name in _TYPES.split())
 
 
 class _LegacyType(type):

@@ -1,9 +1,9 @@
 """NVML asked by a program that is followed, through `pynvml`: the pretended device's memory, as `nvidia-smi`
 would show it.
 
-1. What is used of the device is what the simulated process takes: context, libraries and what its allocator
-   holds (`Memory.device_free`). The followed process is the only one there.
-2. Sensors say what an idle GPU's say. What is not answered raises NVML's own "not supported", which programs
+1. The memory used on the device is the simulated process's: context, libraries and its allocator's
+   reservation (`Memory.device_free`). The followed process is the only one there.
+2. Sensors give an idle GPU's figures. Other functions raise NVML's own "not supported", which programs
    expect.
 
 Nothing is opened: the module's functions are others while a program is followed, and its own again

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from analyzer.capture.pytorch.recording.recorder import Recorder
 
 _COUNTS_ON_DEFAULT_DEVICE = Span(until=(2, 11))
-# What PyTorch takes for a type besides its own (`THPDtype`, `torch/csrc/utils/python_arg_parser.cpp`).
+# Types that PyTorch accepts besides its own (`THPDtype`, `torch/csrc/utils/python_arg_parser.cpp`).
 _PYTHON_TYPES: dict[Any, torch.dtype] = {
     float: torch.float64,
     int: torch.int64,

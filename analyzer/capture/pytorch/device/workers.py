@@ -108,9 +108,15 @@ class WorkerTensors:
 
 
 def made(
-    nbytes: int, fill: Callable[..., torch.Tensor] | None, kind: type, needs_grad: bool,
-    shape: Any, stride: Any, offset: int, dtype: torch.dtype,
-) -> torch.Tensor:  # fmt: skip
+    nbytes: int,
+    fill: Callable[..., torch.Tensor] | None,
+    kind: type,
+    needs_grad: bool,
+    shape: Any,
+    stride: Any,
+    offset: int,
+    dtype: torch.dtype,
+) -> torch.Tensor:
     """Make, in another process, the tensor that was handed to it."""
     tensor = torch.empty(0, dtype=dtype)
     tensor.set_(_memory(nbytes, dtype, fill), offset, shape, stride)

@@ -8,8 +8,8 @@ Source: `aten/src/ATen/native/transformers/cuda/sdp_utils.cpp` (constraints and 
    CUDA 13 wheels have) cuDNN, flash, efficient, math; elsewhere flash, efficient, math.
 2. cuDNN: float16/bfloat16, sm80 or newer, head sizes ≤ 128 (256 on 9.0; on 10.x since torch 2.14) and
    multiples of 8, key length > 1, query length > 1 with dropout, last stride 1, a mask of two or four
-   dimensions (`check_attn_mask_shape`). Since torch 2.12 it is not taken with dropout. What releases differ
-   in is what their own binaries choose (`torch._fused_sdp_choice`, emulated; `tests/data/releases`).
+   dimensions (`check_attn_mask_shape`). Since torch 2.12 it is not taken with dropout. Differences between
+   releases are their own binaries' choices (`torch._fused_sdp_choice`, emulated; `tests/data/releases`).
 3. flash: float16/bfloat16, sm80 or newer, no mask, equal head sizes ≤ 256, square when causal, last stride
    1.
 4. efficient: float16, float32, bfloat16 (sm80+), sm50 or newer, head size aligned for tensor cores, last
@@ -240,9 +240,17 @@ def _additive(mask: Any, query: Any) -> Any:
 
 
 def attention_math(
-    query: Any, key: Any, value: Any, attn_mask: Any = None, dropout_p: float = 0.0, is_causal: bool = False,
-    dropout_mask: Any = None, *, scale: float | None = None, enable_gqa: bool = False,
-) -> Any:  # fmt: skip
+    query: Any,
+    key: Any,
+    value: Any,
+    attn_mask: Any = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    dropout_mask: Any = None,
+    *,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+) -> Any:
     """`_scaled_dot_product_attention_math` on CUDA: half computed in float32, mask added in place.
 
     PyTorch's own composite adds the mask out of place for meta tensors, which keeps the scores twice.
@@ -268,7 +276,7 @@ def attention_math(
     del scores
     if dropout_p > 0:
         weights = torch.dropout(weights, dropout_p, True)
-    # What the pair is made of C++ evaluates last to first.
+    # C++ evaluates the parts of the pair last to first.
     probabilities = weights.to(original)
     out = weights.matmul(value).to(original)
     # C++ drops its locals last to first; Python would go the other way. Of a pair the first goes first.

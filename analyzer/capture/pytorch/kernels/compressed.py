@@ -57,15 +57,10 @@ _META = torch.device("meta")
 UNSAFE = aten._sparse_compressed_tensor_unsafe.default
 MADE = aten.sparse_compressed_tensor.comp_plain_value_size
 _SIZED_BY_DATA = aten.sparse_compressed_tensor.comp_plain_value
-ASKED = frozenset(
-    {
-        aten.crow_indices.default, aten.col_indices.default, aten.ccol_indices.default,
-        aten.row_indices.default,
-        aten.values.default, aten._nnz.default, aten.sparse_dim.default, aten.dense_dim.default,
-        aten.detach.default,
-        aten.alias.default,
-    }
-)  # fmt: skip
+_ASKED = """
+    crow_indices col_indices ccol_indices row_indices values _nnz sparse_dim dense_dim detach alias
+"""
+ASKED = frozenset(getattr(aten, name).default for name in _ASKED.split())
 
 
 def compressed_tensor(compressed: Any, plain: Any, values: Any, shape: Any, layout: Any) -> torch.Tensor:
@@ -276,13 +271,13 @@ def _product_of_two(recorder: Recorder, one: Any, other: Any) -> Any:
     offsets = torch.empty_like(zeros)
     del empty
     offsets.copy_(zeros)
-    taken = []
+    factors = []
     for matrix in (one, other):
         begins, columns, values = parts(matrix)
         columns = columns.to(torch.int32)  # the later argument
-        taken.append(products.Rows(begins.to(torch.int32), columns, values, tuple(matrix.shape)))
+        factors.append(products.Rows(begins.to(torch.int32), columns, values, tuple(matrix.shape)))
     offsets = offsets.to(torch.int32)
-    columns, values = products.multiplied(recorder, taken[0], taken[1], offsets)
+    columns, values = products.multiplied(recorder, factors[0], factors[1], offsets)
     return compressed_tensor(offsets, columns, values, shape, torch.sparse_csr)
 
 

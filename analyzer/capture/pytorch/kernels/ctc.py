@@ -26,10 +26,14 @@ def _ctc_loss(compatible: CompatibleDevices) -> Callable[..., Any]:
     """
 
     def run(
-        log_probs: Any, targets: Any, input_lengths: Any, target_lengths: Any, blank: int = 0,
+        log_probs: Any,
+        targets: Any,
+        input_lengths: Any,
+        target_lengths: Any,
+        blank: int = 0,
         reduction: int = 1,
         zero_infinity: bool = False,
-    ) -> Any:  # fmt: skip
+    ) -> Any:
         steps, batch = log_probs.size(0), log_probs.size(1)
         longest = targets.size(1) if targets.dim() == 2 else -(-targets.size(0) // batch)
 
@@ -50,9 +54,14 @@ def _ctc_loss(compatible: CompatibleDevices) -> Callable[..., Any]:
 
 
 def ctc_loss_of_numbers(
-    log_probs: Any, targets: Any, input_lengths: Any, target_lengths: Any, blank: int = 0, reduction: int = 1,
+    log_probs: Any,
+    targets: Any,
+    input_lengths: Any,
+    target_lengths: Any,
+    blank: int = 0,
+    reduction: int = 1,
     zero_infinity: bool = False,
-) -> Any:  # fmt: skip
+) -> Any:
     """`LossCTC.cpp`: cuDNN's for 32-bit targets on the host, where every input is as long as the longest."""
     arguments = (log_probs, targets, input_lengths, target_lengths, blank)
     full = all(length == log_probs.size(0) for length in input_lengths)
@@ -87,9 +96,13 @@ def _reduced_ctc(losses: Any, lengths: Any, reduction: int, zero_infinity: bool)
 
 
 def ctc_loss(
-    log_probs: Any, targets: Any, input_lengths: Any, target_lengths: Any, blank: int = 0,
-    zero_infinity: bool = False
-) -> Any:  # fmt: skip
+    log_probs: Any,
+    targets: Any,
+    input_lengths: Any,
+    target_lengths: Any,
+    blank: int = 0,
+    zero_infinity: bool = False,
+) -> Any:
     """`cuda/LossCTC.cu`: the losses, and a row for every blank and character of the longest target."""
     batch, longest = log_probs.size(1), max(target_lengths, default=0)
     alpha = torch.empty((batch, log_probs.size(0), 2 * longest + 1), dtype=log_probs.dtype, device=META)

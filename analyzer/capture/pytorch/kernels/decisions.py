@@ -162,10 +162,20 @@ def _native_multi_head_attention(choice: AttentionChoice) -> Callable[..., Any]:
     """`native_multi_head_attention_cuda`: the inference path of MultiheadAttention."""
 
     def run(
-        query: Any, key: Any, value: Any, embed_dim: int, num_head: int, qkv_weight: Any, qkv_bias: Any,
-        proj_weight: Any, proj_bias: Any, mask: Any = None, need_weights: bool = True, average: bool = True,
+        query: Any,
+        key: Any,
+        value: Any,
+        embed_dim: int,
+        num_head: int,
+        qkv_weight: Any,
+        qkv_bias: Any,
+        proj_weight: Any,
+        proj_bias: Any,
+        mask: Any = None,
+        need_weights: bool = True,
+        average: bool = True,
         mask_type: Any = None,
-    ) -> Any:  # fmt: skip
+    ) -> Any:
         batch, length, width = query.shape
         head = width // num_head
         heads = query.as_strided(
@@ -218,23 +228,36 @@ def _native_multi_head_attention(choice: AttentionChoice) -> Callable[..., Any]:
 
 
 def transformer_encoder_layer(
-    src: Any, embed_dim: int, num_heads: int, qkv_weight: Any, qkv_bias: Any, proj_weight: Any,
+    src: Any,
+    embed_dim: int,
+    num_heads: int,
+    qkv_weight: Any,
+    qkv_bias: Any,
+    proj_weight: Any,
     proj_bias: Any,
-    use_gelu: bool, norm_first: bool, eps: float, norm_weight_1: Any, norm_bias_1: Any, norm_weight_2: Any,
-    norm_bias_2: Any, ffn_weight_1: Any, ffn_bias_1: Any, ffn_weight_2: Any, ffn_bias_2: Any,
+    use_gelu: bool,
+    norm_first: bool,
+    eps: float,
+    norm_weight_1: Any,
+    norm_bias_1: Any,
+    norm_weight_2: Any,
+    norm_bias_2: Any,
+    ffn_weight_1: Any,
+    ffn_bias_1: Any,
+    ffn_weight_2: Any,
+    ffn_bias_2: Any,
     mask: Any = None,
     mask_type: Any = None,
-) -> Any:  # fmt: skip
+) -> Any:
     """`transformer_encoder_layer_forward`: TransformerEncoderLayer's inference path."""
 
     def norm(x: Any, weight: Any, bias: Any) -> Any:
         return aten.layer_norm(x, [embed_dim], weight, bias, eps)
 
     x = norm(src, norm_weight_1, norm_bias_1) if norm_first else src
-    x = aten._native_multi_head_attention(
-        x, x, x, embed_dim, num_heads, qkv_weight, qkv_bias, proj_weight, proj_bias, mask, False, True,
-        mask_type
-    )[0]  # fmt: skip
+    projections = (qkv_weight, qkv_bias, proj_weight, proj_bias)
+    attend = aten._native_multi_head_attention
+    x = attend(x, x, x, embed_dim, num_heads, *projections, mask, False, True, mask_type)[0]
     x.add_(src)
     if not norm_first:
         x = norm(x, norm_weight_1, norm_bias_1)
@@ -289,8 +312,8 @@ def one_hot(x: Any, num_classes: int = -1) -> Any:
 def grid_sampler(x: Any, grid: Any, mode: int, padding: int, align: bool) -> Any:
     """`GridSampler.cpp`: cuDNN's for bilinear images with zeros around them and aligned corners."""
     types = (torch.float16, torch.float32, torch.float64)
-    taken = torch.backends.cudnn.enabled and x.dtype in types and x.numel() and grid.numel()
-    if taken and x.dim() == 4 and (mode, padding, align) == (0, 0, True) and x.size(1) <= 1024:
+    possible = torch.backends.cudnn.enabled and x.dtype in types and x.numel() and grid.numel()
+    if possible and x.dim() == 4 and (mode, padding, align) == (0, 0, True) and x.size(1) <= 1024:
         return aten.cudnn_grid_sampler(x, grid)
     return (aten.grid_sampler_2d if x.dim() == 4 else aten.grid_sampler_3d)(x, grid, mode, padding, align)
 

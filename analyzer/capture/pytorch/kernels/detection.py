@@ -183,10 +183,21 @@ def _images_at_once(batch: int) -> int:
 
 
 def deform_conv2d(
-    x: Any, weight: Any, offset: Any, mask: Any, bias: Any, stride_h: int, stride_w: int, pad_h: int,
+    x: Any,
+    weight: Any,
+    offset: Any,
+    mask: Any,
+    bias: Any,
+    stride_h: int,
+    stride_w: int,
+    pad_h: int,
     pad_w: int,
-    dilation_h: int, dilation_w: int, groups: int, offset_groups: int, use_mask: bool,
-) -> Any:  # fmt: skip
+    dilation_h: int,
+    dilation_w: int,
+    groups: int,
+    offset_groups: int,
+    use_mask: bool,
+) -> Any:
     """`deform_conv2d_forward_kernel`."""
     x, offset, weight, mask, bias = (t.contiguous() for t in (x, offset, weight, mask, bias))
     batch, outs, (height, width) = x.size(0), weight.size(0), offset.shape[2:]
@@ -207,10 +218,22 @@ def deform_conv2d(
 
 
 def deform_conv2d_backward(
-    grad: Any, x: Any, weight: Any, offset: Any, mask: Any, bias: Any, stride_h: int, stride_w: int,
+    grad: Any,
+    x: Any,
+    weight: Any,
+    offset: Any,
+    mask: Any,
+    bias: Any,
+    stride_h: int,
+    stride_w: int,
     pad_h: int,
-    pad_w: int, dilation_h: int, dilation_w: int, groups: int, offset_groups: int, use_mask: bool,
-) -> Any:  # fmt: skip
+    pad_w: int,
+    dilation_h: int,
+    dilation_w: int,
+    groups: int,
+    offset_groups: int,
+    use_mask: bool,
+) -> Any:
     """`deform_conv2d_backward_kernel`: gradients of the inputs, then of the filters."""
     grad, x, offset, weight, mask, bias = (t.contiguous() for t in (grad, x, offset, weight, mask, bias))
     batch, outs, (height, width) = x.size(0), weight.size(0), offset.shape[2:]

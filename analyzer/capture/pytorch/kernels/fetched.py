@@ -74,9 +74,14 @@ class Products:
         self._largest = 0
 
     def plain(
-        self, a: torch.Tensor, b: torch.Tensor, scales: torch.Tensor, block_size: list[int] | None,
-        output_dtype: torch.dtype | None = None, activation_scale: torch.Tensor | None = None,
-    ) -> torch.Tensor:  # fmt: skip
+        self,
+        a: torch.Tensor,
+        b: torch.Tensor,
+        scales: torch.Tensor,
+        block_size: list[int] | None,
+        output_dtype: torch.dtype | None = None,
+        activation_scale: torch.Tensor | None = None,
+    ) -> torch.Tensor:
         """`matmul_2d`: (..., K) by (N, K)."""
         rows = a.numel() // a.shape[-1]
         written: tuple[torch.Tensor, ...] = ()
@@ -89,9 +94,14 @@ class Products:
         return product
 
     def row_by_row(
-        self, a: torch.Tensor, b: torch.Tensor, scales: torch.Tensor, expert_ids: torch.Tensor,
-        block_size: list[int] | None, output_dtype: torch.dtype | None = None,
-    ) -> torch.Tensor:  # fmt: skip
+        self,
+        a: torch.Tensor,
+        b: torch.Tensor,
+        scales: torch.Tensor,
+        expert_ids: torch.Tensor,
+        block_size: list[int] | None,
+        output_dtype: torch.dtype | None = None,
+    ) -> torch.Tensor:
         """`matmul_batched`: each row of (S, K) by its expert's part of (E, N, K)."""
         is_whole = not _in_groups(b, scales) and _whole(block_size, b)
         written = self._written(a) if is_whole else ()
@@ -109,10 +119,15 @@ class Products:
         return product
 
     def grouped(
-        self, a: torch.Tensor, b: torch.Tensor, scales: torch.Tensor, offsets: torch.Tensor,
-        tokens_per_expert: torch.Tensor, block_size: list[int] | None,
+        self,
+        a: torch.Tensor,
+        b: torch.Tensor,
+        scales: torch.Tensor,
+        offsets: torch.Tensor,
+        tokens_per_expert: torch.Tensor,
+        block_size: list[int] | None,
         output_dtype: torch.dtype | None = None,
-    ) -> torch.Tensor:  # fmt: skip
+    ) -> torch.Tensor:
         """`matmul_grouped`: rows of (S, K), sorted by expert, by (E, N, K)."""
         experts = b.shape[0]
         written = self._written(a) if not _in_groups(b, scales) and _whole(block_size, b) else ()

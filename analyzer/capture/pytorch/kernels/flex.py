@@ -8,13 +8,13 @@
 3. Backward: the output's gradient is copied where it is not contiguous (since torch 2.13: where it lies
    otherwise than the output), a float32 a row and head is computed of both, the output is dropped, then the
    three gradients are written.
-4. What a `score_mod` holds and trains has its gradient summed in float32.
+4. Trained tensors that a `score_mod` holds have their gradients summed in float32.
 5. The first time each of these shapes is compiled, the kernels that sum (of rule 2's pieces, and of rule 3's
    rows) are timed, beside a buffer as large as the GPU's L2 cache, which clears it: 60 MiB on an H200,
    measured; on GPUs of another capability at most 128 MiB.
 6. A call that is not inside `torch.compile` is what it is: eager code, with every score.
 
-What is recorded are plain operators of the sizes the compiled code asks for, in its order.
+The records are plain operators of the sizes the compiled code asks for, in its order.
 
 Source: torch 2.11 `torch/_inductor/kernel/flex/flex_attention.py` (`flex_attention`,
 `flex_attention_backward`), `flex/flex_decoding.py` (`_use_flex_decoding`, `get_split_k`,
@@ -86,10 +86,15 @@ def _choosing(original: Callable[..., Any], device: DeviceProfile) -> Callable[.
             tensor.new_empty(clearing // 4, dtype=torch.int)
 
     def attention(
-        query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, score_mod: Any,
+        query: torch.Tensor,
+        key: torch.Tensor,
+        value: torch.Tensor,
+        score_mod: Any,
         block_mask: tuple[Any, ...],
-        scale: float, kernel_options: dict[str, Any], *more: Any,
-    ) -> Any:  # fmt: skip
+        scale: float,
+        kernel_options: dict[str, Any],
+        *more: Any,
+    ) -> Any:
         if not getattr(_open, "count", 0):
             return original(query, key, value, score_mod, block_mask, scale, kernel_options, *more)
         mask = tuple(part for part in block_mask if isinstance(part, torch.Tensor))
@@ -106,9 +111,16 @@ class _Attention(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, mask: tuple[torch.Tensor, ...],
-        pieces: int | None, timed: Timed, as_output: bool, *held: torch.Tensor,
-    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:  # fmt: skip
+        ctx: Any,
+        query: torch.Tensor,
+        key: torch.Tensor,
+        value: torch.Tensor,
+        mask: tuple[torch.Tensor, ...],
+        pieces: int | None,
+        timed: Timed,
+        as_output: bool,
+        *held: torch.Tensor,
+    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         """Allocate the result, the logarithms of its sums and its largest scores, as compiled kernels do."""
         rows = query.shape[:-1]
         shape = (*rows, value.shape[-1])

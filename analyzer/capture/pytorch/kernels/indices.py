@@ -94,7 +94,7 @@ def as_iterated(operator: Any) -> Callable[[Any, Any], Any]:
     """Return an indexing operator whose result lies as the source and the indices lie together (`index`'s
     `TensorIterator`); PyTorch's function for meta tensors looks at the source alone."""
 
-    def found(source: Any, indices: Any) -> Any:
+    def laid_out(source: Any, indices: Any) -> Any:
         result = operator(source, indices)
         places = [place for place, index in enumerate(indices) if index is not None]
         given = [indices[place] for place in places]
@@ -114,7 +114,7 @@ def as_iterated(operator: Any) -> Callable[[Any, Any], Any]:
         spread = [index.reshape(ones).expand(result.shape) for index in given]
         return result.new_empty_strided(result.shape, compute_elementwise_output_strides(replaced, *spread))
 
-    return found
+    return laid_out
 
 
 RESULTS = {operator: as_iterated(operator) for operator in (aten.index.Tensor, aten._unsafe_index.Tensor)}

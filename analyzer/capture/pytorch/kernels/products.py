@@ -7,7 +7,7 @@
    multiplying matrices of ones.
 3. Where indices are not known, or there are more than `_MOST_COUNTED` pairs, both matrices are taken to have
    their entries anywhere, no place more likely than another: that many pairs meet, and that many places are
-   met by one. What there can be at most says nothing (a matrix of 20,000 entries may have a product of 400
+   met by one. The most there can be says nothing (a matrix of 20,000 entries may have a product of 400
    million). It is noted, with the line; rows of uneven length have more (`--assume` says another number).
 
 Source: `aten/src/ATen/native/sparse/cuda/SparseBlasImpl.cpp` (`spmm`, `spgemm`), `SparseMatMul.cu`

@@ -32,9 +32,17 @@ _MIB = 1 << 20
 
 
 def gemm_4bit(
-    a: Any, b: Any, shape: Any, absmax: Any, blocksize: int, quant_type: str, bias: Any = None,
-    absmax_8bit: Any = None, absmax_code: Any = None, absmax_offset: Any = None,
-) -> Any:  # fmt: skip
+    a: Any,
+    b: Any,
+    shape: Any,
+    absmax: Any,
+    blocksize: int,
+    quant_type: str,
+    bias: Any = None,
+    absmax_8bit: Any = None,
+    absmax_code: Any = None,
+    absmax_offset: Any = None,
+) -> Any:
     """Return the product of `a` with a weight of `shape`, packed in `b`."""
     inner = a.shape[-1]
     if _one_kernel(a.dtype, a.numel() // inner, shape[0], inner, blocksize):

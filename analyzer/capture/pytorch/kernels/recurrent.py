@@ -26,15 +26,26 @@ def flat_rnn_count(weights: Any, stride0: int) -> int:
 
 
 def cudnn_rnn(
-    x: Any, weights: Any, stride0: int, buffer: Any, hx: Any, cx: Any, mode: int, hidden: int,
+    x: Any,
+    weights: Any,
+    stride0: int,
+    buffer: Any,
+    hx: Any,
+    cx: Any,
+    mode: int,
+    hidden: int,
     projection: int,
-    layers: int, batch_first: bool, p: float, train: bool, bidirectional: bool, batch_sizes: Any, state: Any,
-) -> Any:  # fmt: skip
+    layers: int,
+    batch_first: bool,
+    p: float,
+    train: bool,
+    bidirectional: bool,
+    batch_sizes: Any,
+    state: Any,
+) -> Any:
     """`cudnn/RNN.cpp`: output, hidden, cell, reserve (its size is the library's), weight buffer."""
-    output, hy, cy, reserve, _ = aten._cudnn_rnn.default(
-        x, weights, stride0, buffer, hx, cx, mode, hidden, projection, layers, batch_first, p, train,
-        bidirectional, batch_sizes, state,
-    )  # fmt: skip
+    layout = (mode, hidden, projection, layers, batch_first, p, train, bidirectional, batch_sizes, state)
+    output, hy, cy, reserve, _ = aten._cudnn_rnn.default(x, weights, stride0, buffer, hx, cx, *layout)
     if batch_first and not batch_sizes:
         # The kernel works on time-major memory and returns a transposed view of it.
         output = like(output.transpose(0, 1)).transpose(0, 1)
@@ -48,12 +59,29 @@ def cudnn_rnn(
 
 
 def cudnn_rnn_backward(
-    x: Any, weights: Any, stride0: int, buffer: Any, hx: Any, cx: Any, output: Any, grad_output: Any,
+    x: Any,
+    weights: Any,
+    stride0: int,
+    buffer: Any,
+    hx: Any,
+    cx: Any,
+    output: Any,
+    grad_output: Any,
     grad_hy: Any,
-    grad_cy: Any, mode: int, hidden: int, projection: int, layers: int, batch_first: bool, p: float,
+    grad_cy: Any,
+    mode: int,
+    hidden: int,
+    projection: int,
+    layers: int,
+    batch_first: bool,
+    p: float,
     train: bool,
-    bidirectional: bool, batch_sizes: Any, state: Any, reserve: Any, mask: Any,
-) -> Any:  # fmt: skip
+    bidirectional: bool,
+    batch_sizes: Any,
+    state: Any,
+    reserve: Any,
+    mask: Any,
+) -> Any:
     """`cudnn/RNN.cpp`: weight gradients are views of one buffer, or without biases own tensors."""
     dx = like(x.transpose(0, 1)).transpose(0, 1) if batch_first and not batch_sizes else like(x)
     dhx, dcx = like(hx), like(cx) if cx is not None else None

@@ -70,10 +70,19 @@ def convolution(
 
 
 def convolution_backward(
-    grad: Any, x: Any, weight: Any, bias_sizes: Any, stride: Any, padding: Any, dilation: Any,
+    grad: Any,
+    x: Any,
+    weight: Any,
+    bias_sizes: Any,
+    stride: Any,
+    padding: Any,
+    dilation: Any,
     transposed: bool,
-    output_padding: Any, groups: int, mask: Any, takes_bfloat16: Callable[[bool], bool] = lambda _: True,
-) -> Any:  # fmt: skip
+    output_padding: Any,
+    groups: int,
+    mask: Any,
+    takes_bfloat16: Callable[[bool], bool] = lambda _: True,
+) -> Any:
     """`Convolution.cpp`: gradients in the format of the library that runs."""
     given = functools.partial(takes_bfloat16, not transposed and 1 < groups == x.size(1))
     layout = convolution_format(x, weight, stride, transposed, output_padding, given)
@@ -98,10 +107,17 @@ def cudnn_batch_norm(
 
 
 def native_batch_norm_backward(
-    grad: Any, x: Any, weight: Any, mean: Any, var: Any, save_mean: Any, save_invstd: Any, train: bool,
+    grad: Any,
+    x: Any,
+    weight: Any,
+    mean: Any,
+    var: Any,
+    save_mean: Any,
+    save_invstd: Any,
+    train: bool,
     eps: float,
     mask: Any,
-) -> Any:  # fmt: skip
+) -> Any:
     """`cuda/Normalization.cu`: the input's gradient is contiguous, or channels last as the input; with
     running statistics it is contiguous always (recorded)."""
     dx, *rest = aten.native_batch_norm_backward.default(
@@ -156,7 +172,7 @@ def batch_norm_backward_elemt(grad: Any, x: Any, *_: Any, **__: Any) -> Any:
 
 def laid_as_both(operator: Any) -> Callable[..., Any]:
     """Return an operator of one kernel over two tensors: its result lies as they do, the first counting most
-    (`TensorIterator.cpp`). What PyTorch computes for meta tensors (`torch._decomp`) goes over them in another
+    (`TensorIterator.cpp`). PyTorch's function for meta tensors (`torch._decomp`) goes over them in another
     order."""
 
     def result(*args: Any, **kwargs: Any) -> Any:
@@ -404,15 +420,11 @@ _ELEMENTWISE = [overload(name) for name in _LAID["in half"].split()]
 for _operator in _ELEMENTWISE:
     META_KERNELS[_operator] = laid_in_half(_operator)
 # Those whose results nothing decides but the arguments: they are remembered (`meta_cache.py`).
-BY_SHAPES_ALONE = frozenset(
-    {
-        *PRODUCTS, *_ELEMENTWISE, aten.convolution.default, aten.convolution_backward.default,
-        aten.cudnn_batch_norm.default,
-        aten.cudnn_batch_norm_backward.default, aten.native_batch_norm_backward.default,
-        aten.native_layer_norm_backward.default, aten.native_group_norm.default,
-        aten.native_group_norm_backward.default,
-    }
-)  # fmt: skip
+_LAYERS = """
+    convolution convolution_backward cudnn_batch_norm cudnn_batch_norm_backward native_batch_norm_backward
+    native_layer_norm_backward native_group_norm native_group_norm_backward
+"""
+BY_SHAPES_ALONE = frozenset((*PRODUCTS, *_ELEMENTWISE, *(getattr(aten, n).default for n in _LAYERS.split())))
 for _name in ("_fused_adam_", "_fused_adamw_", "_fused_sgd_", "_fused_adagrad_"):
     for _overload in getattr(aten, _name).overloads() if hasattr(aten, _name) else ():
         if not _overload.endswith("out"):

@@ -1,9 +1,9 @@
 """Results of CUDA's kernels that PyTorch has no meta kernel for at all, so that a tensor without memory
 cannot be given to them.
 
-By the operator's name, what each result is like (`layouts.like_arguments`). What has a shape of its own has a
-function. Sources are files of `aten/src/ATen/native`, torch 2.11; a test asks the dispatcher which kernels
-these are.
+By the operator's name, what each result is like (`layouts.like_arguments`). A result with a shape of its own
+has a function. Sources are files of `aten/src/ATen/native`, torch 2.11; a test asks the dispatcher which
+kernels these are.
 """
 
 from __future__ import annotations
@@ -40,8 +40,9 @@ def _new(like: torch.Tensor, *shape: int) -> torch.Tensor:
     return torch.empty(shape, dtype=like.dtype, device=META)
 
 
-def _convolved(x: Any, weight: Any, size: Any, bias: Any = None, stride: Any = 1, padding: Any = 0,
-dilation: Any = 1) -> Any:  # fmt: skip
+def _convolved(
+    x: Any, weight: Any, size: Any, bias: Any = None, stride: Any = 1, padding: Any = 0, dilation: Any = 1
+) -> Any:
     """`cuda/` `DepthwiseConv2d.cu`, `DepthwiseConv3d.cu`, `ConvolutionMM2d.cu`, `NaiveDilatedConvolution.cu`:
     contiguous."""
     groups = x.size(-len(size) - 1) // weight.size(1)
@@ -49,9 +50,15 @@ dilation: Any = 1) -> Any:  # fmt: skip
 
 
 def _transposed(
-    x: Any, weight: Any, size: Any, bias: Any = None, stride: Any = 1, padding: Any = 0,
-    output_padding: Any = 0, dilation: Any = 1
-) -> Any:  # fmt: skip
+    x: Any,
+    weight: Any,
+    size: Any,
+    bias: Any = None,
+    stride: Any = 1,
+    padding: Any = 0,
+    output_padding: Any = 0,
+    dilation: Any = 1,
+) -> Any:
     """`cuda/NaiveConvolutionTranspose3d.cu`: contiguous."""
     return _windows(x, weight, (stride, padding, dilation), len(size), output_padding)
 
@@ -90,6 +97,10 @@ def _quantized(x: Any, *args: Any, dtype: Any = None) -> Any:
     return torch.empty_like(x, dtype=_HELD[dtype or args[-1]], device=META)
 
 
+def _is_set_to(x: Any, y: Any) -> bool:
+    return bool(x.data_ptr() == y.data_ptr() and x.shape == y.shape and x.stride() == y.stride())
+
+
 OF_THEIR_OWN: dict[str, Callable[..., Any]] = {
     "_compute_linear_combination": lambda x, by: _new(x, by.size(0), *x.shape[1:]),  # `LinearAlgebra.cpp`
     "_conv_depthwise2d": _convolved,
@@ -113,10 +124,9 @@ OF_THEIR_OWN: dict[str, Callable[..., Any]] = {
     "q_scale": lambda _: 1.0,
     "q_zero_point": lambda _: 0,
     "_efficientzerotensor": _zeros,
-    "is_set_to": lambda x,
-    y: x.data_ptr() == y.data_ptr() and x.shape == y.shape and x.stride() == y.stride(),
+    "is_set_to": _is_set_to,
     "_aminmax": lambda x: (_new(x), _new(x)),  # `ReduceAllOps.cpp`
-}  # fmt: skip
+}
 
 
 def kernels() -> dict[Any, Callable[..., Any]]:

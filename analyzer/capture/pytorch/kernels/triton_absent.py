@@ -5,8 +5,8 @@ compiling it.
    follows the program. `triton.heuristics` adds nothing to that. `triton.autotune` times its configurations
    as `triton/runtime/autotuner.py` does: with more than one of them, once for each key and the types of the
    tensors.
-2. What the program computes on the host is right: `cdiv`, `next_power_of_2`, the release, the target of the
-   driver.
+2. Functions the program calls on the host are right: `cdiv`, `next_power_of_2`, the release, the target of
+   the driver.
 3. The language is only read by the compiler: every name in it, and below it, is there and means nothing. So
    it is with the other parts a program may import. A module that Triton does not have is missing here too.
 
@@ -32,16 +32,23 @@ _NAME = "triton"
 # The release that each release of torch requires for Linux; one not listed brings that of the nearest before
 # it.
 _RELEASES = {
-    (2, 6): "3.2.0", (2, 7): "3.3.1", (2, 8): "3.4.0", (2, 9): "3.5.1", (2, 10): "3.6.0", (2, 11): "3.6.0",
+    (2, 6): "3.2.0",
+    (2, 7): "3.3.1",
+    (2, 8): "3.4.0",
+    (2, 9): "3.5.1",
+    (2, 10): "3.6.0",
+    (2, 11): "3.6.0",
     (2, 12): "3.7.0",
-    (2, 13): "3.7.1", (2, 14): "3.8.0", (2, 15): "3.9.0",
-}  # fmt: skip
-_PARTS = (
-    "backends", "backends.compiler", "backends.driver", "backends.nvidia", "compiler", "compiler.compiler",
-    "compiler.errors", "errors", "knobs", "runtime", "runtime.autotuner", "runtime.cache", "runtime.driver",
-    "runtime.errors", "runtime.jit", "testing", "tools", "tools.tensor_descriptor",
-)  # fmt: skip
-_MODULES = frozenset({_NAME, *(f"{_NAME}.{part}" for part in _PARTS)})
+    (2, 13): "3.7.1",
+    (2, 14): "3.8.0",
+    (2, 15): "3.9.0",
+}
+_PARTS = """
+    backends backends.compiler backends.driver backends.nvidia compiler compiler.compiler compiler.errors
+    errors knobs runtime runtime.autotuner runtime.cache runtime.driver runtime.errors runtime.jit testing
+    tools tools.tensor_descriptor
+"""
+_MODULES = frozenset({_NAME, *(f"{_NAME}.{part}" for part in _PARTS.split())})
 _OPEN = "triton.language"
 _WARP = 32
 
@@ -104,9 +111,15 @@ class Config:
     """`triton.Config`: a choice of meta-parameters, with what is to happen before each launch."""
 
     def __init__(
-        self, kwargs: dict[str, Any], num_warps: int = 4, num_stages: int = 3, num_ctas: int = 1,
-        maxnreg: int | None = None, pre_hook: Callable[[dict[str, Any]], object] | None = None, **_: Any,
-    ) -> None:  # fmt: skip
+        self,
+        kwargs: dict[str, Any],
+        num_warps: int = 4,
+        num_stages: int = 3,
+        num_ctas: int = 1,
+        maxnreg: int | None = None,
+        pre_hook: Callable[[dict[str, Any]], object] | None = None,
+        **_: Any,
+    ) -> None:
         self.kwargs, self.pre_hook = kwargs, pre_hook
         self.num_warps, self.num_stages, self.num_ctas, self.maxnreg = (
             num_warps,
@@ -182,12 +195,17 @@ class Autotuner(KernelInterface):
     time: Callable[..., Any]
 
     def __init__(
-        self, fn: Any, configs: Sequence[Config], key: Sequence[str],
+        self,
+        fn: Any,
+        configs: Sequence[Config],
+        key: Sequence[str],
         prune_configs_by: dict[str, Any] | None = None,
-        reset_to_zero: Sequence[str] | None = None, restore_value: Sequence[str] | None = None,
+        reset_to_zero: Sequence[str] | None = None,
+        restore_value: Sequence[str] | None = None,
         pre_hook: Any = None,
-        post_hook: Any = None, **_: Any,
-    ) -> None:  # fmt: skip
+        post_hook: Any = None,
+        **_: Any,
+    ) -> None:
         self.fn, self.arg_names = fn, fn.arg_names
         self.configs, self.keys = list(configs) or [Config({})], list(key)
         self.cache: dict[Any, Config] = {}
@@ -324,11 +342,8 @@ class Absent:
 
     def exec_module(self, module: ModuleType) -> None:
         """Fill the module with its names, as an import loader does."""
-        kinds = {
-            "JITFunction": JITFunction, "KernelInterface": KernelInterface, "Autotuner": Autotuner,
-            "Heuristics": Heuristics, "Config": Config, "jit": jit, "autotune": autotune,
-            "heuristics": heuristics,
-        }  # fmt: skip
+        classes = (JITFunction, KernelInterface, Autotuner, Heuristics, Config)
+        kinds = {kind.__name__: kind for kind in (*classes, jit, autotune, heuristics)}
         names: dict[str, dict[str, Any]] = {
             "triton": {
                 **kinds,

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 NAMESPACE = "triton"
 CLEARING_BYTES = 256 << 20
-# Who remembers whether Triton is there, from one program to the next.
+# Functions that remember whether Triton is there, from one program to the next.
 _REMEMBER = (
     ("transformers.utils.import_utils", "is_triton_available"),
     ("torch.utils._triton", "has_triton"),

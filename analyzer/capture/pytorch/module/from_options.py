@@ -1,4 +1,4 @@
-"""What the options mean to PyTorch: inputs and targets, dtype and layout, loss and optimizer.
+"""The options' meaning to PyTorch: inputs and targets, dtype and layout, loss and optimizer.
 
 The capture and a real run (`runs/program.py`) both build their step from these.
 

@@ -61,8 +61,8 @@ class OneGpu:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """What to run: `model`, `inputs` and `targets` are meta tensors in host memory. place: moves the model to
-    the GPU. call: calls the model, where the inputs are not simply its arguments."""
+    """A step to run: `model`, `inputs` and `targets` are meta tensors in host memory. place: moves the model
+    to the GPU. call: calls the model, where the inputs are not simply its arguments."""
 
     model: torch.nn.Module
     inputs: tuple[torch.Tensor, ...]

@@ -1,2 +1,2 @@
-"""What a whole program does besides calling operators: its files, threads, compilers, checkpoints; steps that
+"""Whole programs, besides the operators they call: their files, threads, compilers, checkpoints; steps that
 repeat."""

@@ -87,7 +87,7 @@ def as_main(
     sys.path.insert(0, folder)
     os.environ.update(environment)
     try:
-        # What this process imported before may have frozen cuDNN's flags; the program's own has not.
+        # This process's earlier imports may have frozen cuDNN's flags; the program's own have not.
         with _streams_and_folder(), torch.backends.__allow_nonbracketed_mutation():
             if text is not None:
                 yield lambda: _run(text, str(script))

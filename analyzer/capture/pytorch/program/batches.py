@@ -24,11 +24,12 @@ from analyzer.capture.pytorch.device.host_draws import seeded
 
 
 def noting_drawn_sizes(note: Callable[[str], None], line: Callable[[], str]) -> Callable[..., Any]:
-    """Return the replacement of what asks a loader's sampler for the next batch. line: of the user's code."""
+    """Return the replacement of the function that asks a loader's sampler for the next batch. line: of the
+    user's code."""
     next_index: Callable[[Any], Any] = _BaseDataLoaderIter._next_index
     sizes: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
 
-    def asked(loader: Any) -> Any:
+    def noting(loader: Any) -> Any:
         if type(loader._index_sampler) is BatchSampler:  # they are all of one size
             return next_index(loader)
         before = _state()
@@ -43,7 +44,7 @@ def noting_drawn_sizes(note: Callable[[str], None], line: Callable[[], str]) -> 
             sizes[loader] = len(index)
         return index
 
-    return asked
+    return noting
 
 
 def _state() -> bytes:

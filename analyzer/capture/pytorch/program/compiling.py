@@ -27,7 +27,7 @@ CAVEAT = (
     "torch.compile is not followed: these figures are of the program run as eager code. Compiled code usually"
     " keeps fewer activations and takes less time; tuning, CUDA graphs and padding take memory of their own"
 )
-# What PyTorch has compiled of its own, with a backend that compiles nothing, where a program did not
+# A function of PyTorch's own that it compiles with a backend that compiles nothing, where a program did not
 # (`flex_attention`).
 _AS_IT_IS = "_flex_attention_hop_wrapper"
 _OWN = frozenset({"_orig_mod", "__dict__", "_ready"})

@@ -34,8 +34,8 @@ if TYPE_CHECKING:
 
 # Before PyTorch's own way of putting storages on a GPU, which has 20 (`register_package`).
 _PRIORITY = 5
-# What a file holds of a small storage that was saved from the host (a generator's state) stays known on the
-# GPU. What was saved from the GPU is zeros, of which nothing is known.
+# Contents of a small storage that was saved from the host (a generator's state) stay known on the GPU. A
+# storage saved from the GPU is zeros, of which nothing is known.
 _KNOWN_BYTES = 1 << 16
 _COUNT_BYTES = 8  # before the elements of a storage in the format before zip files
 

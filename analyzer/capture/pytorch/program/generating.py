@@ -5,12 +5,12 @@ A token costs transformers' own Python 0.1 s, so a thousand of them are not run 
 
 1. While transformers is about to make tokens (`GenerationMixin._sample`), the same is begun apart with longer
    prompts: its calls of the model are then those the program would get to later, because they follow from how
-   long the sequence is. What happens there is written down apart, and forgotten.
+   long the sequence is. These runs are recorded apart, and forgotten.
 2. The program's own first tokens follow. From these and the ones apart the memory extrapolates every token in
    between (`recording/memory.py`, `SpeculativeMemory.extrapolate`), or says that it cannot: then all are run,
    as if nothing had been tried.
-3. The last tokens are run with a long prompt again. What lives there takes the place of what lived after the
-   first ones, and the program goes on from there.
+3. The last tokens are run with a long prompt again. Their storages take the place of those after the first
+   ones, and the program goes on from there.
 4. Where a window of the cache fills on the way, tokens before that are one stretch, and those after it
    another: each is extrapolated for itself, and the tokens in between are run. A prompt read in chunks counts
    as read with its last chunk.
@@ -70,7 +70,7 @@ _SEEN = (
 )
 
 
-# What lives, by a name it has in every run: its number in this one, and its bytes on the device.
+# Live storages, by a name they have in every run: number in this one, and bytes on the device.
 _Lives: TypeAlias = "dict[tuple[str, int], tuple[int, int]]"
 
 
@@ -328,7 +328,7 @@ class Tokens:
         _check_alike(begun.live, lives, begun.iterations.extrapolated)
         partners = {storage: begun.live[key][0] for key, (storage, _) in lives.items() if key[0] != "older"}
         every = recorder.storages.all
-        # What lives in host memory was not asked for, and may have grown.
+        # Storages in host memory were not requested, and may have grown.
         extrapolated = [
             storage
             for storage, partner in partners.items()

@@ -3,8 +3,8 @@ order both ask for memory.
 
 `from_pretrained` hands every tensor of a checkpoint to a pool of threads, in the order of their names, and
 then waits for those of one parameter after the other. Experts that are kept in one tensor are stacked there.
-What lies beside what then depends on how far the threads are ahead; so a run of the program here, whose
-threads copy nothing, would say what another run does not.
+Their order in memory then depends on how far the threads are ahead; so a run of the program here, whose
+threads copy nothing, would differ from another run.
 
 1. There are four threads (`GLOBAL_WORKERS` on a machine of so many cores). Each begins the next tensor as
    soon as it has done one, and takes its memory when it begins.
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 _MODULE = "transformers.core_model_loading"
 _WORKERS = 4
-# What a thread's own Python takes for a tensor, in bytes that it would have copied.
+# Time of a thread's own Python for a tensor, in bytes that it would have copied.
 _PIECE_BYTES = 1 << 20
 
 

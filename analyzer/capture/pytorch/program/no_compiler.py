@@ -8,10 +8,9 @@ open, a small module stands in its place:
    ones.
 2. A process group that begins has the compiler forget what it decided about functions: one that is not loaded
    has decided nothing.
-3. Whatever else is asked of it imports the real module, which takes its place from then on (`torch.compile`
-   does).
+3. Any other use of it imports the real module, which takes its place from then on (`torch.compile` does).
 4. Afterwards it is gone, and what PyTorch remembered of it too.
-5. What the compiler needs of symbolic sizes is left out as well (`plain_sizes.py`).
+5. The compiler's symbolic sizes are left out as well (`plain_sizes.py`).
 
 Sources: `torch/_compile.py`, `torch/optim/optimizer.py` (2.11 to 2.13), `init_process_group` in
 `torch/distributed/distributed_c10d.py` (2.11 to 2.15).

@@ -12,7 +12,7 @@ from analyzer.graph.calls import ModelCall
 
 
 class OptimizedModels:
-    """What was seen of it when optimizers made their steps."""
+    """Models that optimizers had parameters of when they made their steps."""
 
     def __init__(self) -> None:
         self._optimized: set[int] = set()  # places among the models

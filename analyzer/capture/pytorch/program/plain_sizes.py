@@ -33,21 +33,19 @@ def _equal(x: Any, y: Any) -> bool:
     return bool(tuple(x) == tuple(y) if isinstance(x, _SEQUENCES) else x == y)
 
 
+_AS_IT_IS = """
+    expect_true guard_or_false guard_or_true statically_known_true guard_bool guard_int guard_size_oblivious
+    size_hint guarding_hint_or_throw
+"""
 # Each function's answer for plain numbers, and sequences of these.
 _ANSWERS: dict[str, Callable[..., Any]] = {
-    **dict.fromkeys(
-        (
-            "expect_true", "guard_or_false", "guard_or_true", "statically_known_true", "guard_bool",
-            "guard_int", "guard_size_oblivious", "size_hint", "guarding_hint_or_throw",
-        ),
-        lambda value: value,
-    ),
+    **dict.fromkeys(_AS_IT_IS.split(), lambda value: value),
     **dict.fromkeys(("is_nested_int", "is_symbolic"), lambda _: False),
     **dict.fromkeys(("has_hint", "has_guarding_hint"), lambda _: True),
     "sym_eq": _equal,
     "sym_and": lambda *values: functools.reduce(operator.and_, values),
     "sym_or": lambda *values: functools.reduce(operator.or_, values),
-}  # fmt: skip
+}
 # Asked of tensors as well, of their sizes and strides.
 _OF_TENSORS: dict[str, Callable[..., Any]] = {
     "free_unbacked_symbols": lambda _: frozenset(),

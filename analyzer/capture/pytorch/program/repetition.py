@@ -2,8 +2,8 @@
 
 1. A program is cut into **segments**: at the end of every optimizer step, and before every call of a model
    outside training (a batch of an evaluation).
-2. What lives across a boundary has a **role**: its size, and its number among equals. What takes the place of
-   something that died gets its role, so this step's gradients are what the last step's were.
+2. A storage that lives across a boundary has a **role**: its size, and its number among equals. One that
+   replaces a dead storage gets its role, so this step's gradients are what the last step's were.
 3. A segment's **normal form** is everything that happened in it (operators, births, deaths, named events)
    with storages known by their order of birth in it, or by their role. Floats are left out: they scale values
    (a learning rate), and decide no memory.
@@ -234,13 +234,9 @@ def _happened(
     for moment in moments:
         if isinstance(moment, Run):
             operator = operators[moment.operator - begin.at.operators]
-            form.append(
-                (
-                    operator.name, operator.phase, operator.module, operator.source, operator.stream,
-                    argument(operator.arguments), argument(operator.outputs),
-                    tuple([(name, argument(value)) for name, value in operator.keywords.items()]),
-                )
-            )  # fmt: skip
+            place = (operator.name, operator.phase, operator.module, operator.source, operator.stream)
+            keywords = tuple([(name, argument(value)) for name, value in operator.keywords.items()])
+            form.append((*place, argument(operator.arguments), argument(operator.outputs), keywords))
         elif isinstance(moment, Birth):
             growing = storages[moment.storage - first]
             form.append(("birth", numbered(moment.storage), growing.nbytes, growing.on_device, moment.stream))

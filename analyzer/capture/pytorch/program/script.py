@@ -382,8 +382,8 @@ def follow(
             error = recorder.ended or error
             phases.evaluations.finish()
             garbage = recorder.storages.garbage
-            if said := garbage.sentence():
-                recorder.caveat(said)
+            if sentence := garbage.sentence():
+                recorder.caveat(sentence)
             if isinstance(error, torch.OutOfMemoryError) or not collects:
                 garbage.search(error)
             if unfinished := phases.cut or not _by_itself(error):

@@ -6,8 +6,8 @@
 3. A thread takes a handle of each library from PyTorch's pool when it first needs one, and gives it back when
    it ends; the next thread takes that one over. So workspaces, which belong to handles, are as many as
    threads that live at once.
-4. What the analysis cannot follow ends the program, whichever thread comes upon it. An error of the program's
-   own ends the thread it happens in, as in any program.
+4. An operation that the analysis cannot follow ends the program, in whichever thread it is. An error of the
+   program's own ends the thread it happens in, as in any program.
 5. The program is over when all its threads are that are no daemons.
 
 Source: `aten/src/ATen/cuda/detail/DeviceThreadHandles.h` (`DeviceThreadHandlePool`).
@@ -30,11 +30,11 @@ if TYPE_CHECKING:
     from analyzer.capture.pytorch.recording.recorder import Recorder
 
 # How the names of operators begin that run in cuBLAS, cuDNN or cuSOLVER.
-_LIBRARIES = (
-    "mm", "bmm", "addmm", "addbmm", "baddbmm", "_addmm_activation", "_int_mm", "_scaled_mm", "_grouped_mm",
-    "mv", "addmv", "dot", "vdot", "addr", "linalg_", "_linalg_", "cholesky", "convolution", "cudnn_",
-    "_cudnn_", "_scaled_dot_product_cudnn",
-)  # fmt: skip
+_LIBRARY_NAMES = """
+    mm bmm addmm addbmm baddbmm _addmm_activation _int_mm _scaled_mm _grouped_mm mv addmv dot vdot addr
+    linalg_ _linalg_ cholesky convolution cudnn_ _cudnn_ _scaled_dot_product_cudnn
+"""
+_LIBRARIES = tuple(_LIBRARY_NAMES.split())
 
 ORDER = (
     "several threads of the program ask for memory: in which order only a run decides, and what is reserved"

@@ -4,13 +4,13 @@ stays eager code.
 1. PyTorch runs what it traces once; to check the trace (`check_trace`, the default) it traces it once more
    and runs both traces and the original again, whose results, with what autograd has kept for them, live
    until they are compared (`torch/jit/_trace.py`, `_check_trace`).
-2. What comes out is the module, or function, itself with the graph beside it: `graph`, `code` and whatever
-   else is asked of a traced one is answered by a trace that was made outside all that watches the program,
+2. The result is the module, or function, itself with the graph beside it: `graph`, `code` and other
+   attributes of a traced one are answered by a trace that was made outside all that watches the program,
    where that is possible.
 3. A class of the program's that is a `ScriptModule` is a plain module, and `script_method` gives its function
    back, as with `PYTORCH_JIT=0` (`torch/jit/_script.py`): TorchScript's interpreter calls kernels that only a
    real GPU has.
-4. What `torch.jit.script` compiles runs by TorchScript's interpreter, operator by operator.
+4. Functions that `torch.jit.script` compiles run by TorchScript's interpreter, operator by operator.
 
 Not modelled: what TorchScript keeps otherwise than eager code once it has profiled a graph and differentiates
 it by itself (`torch/csrc/jit/runtime/graph_executor.cpp`). A caveat says so where anything of it is called.
@@ -65,9 +65,14 @@ def tracing(recorder: Recorder) -> Callable[..., Any]:
     trace = torch.jit.trace
 
     def call(
-        func: Any = None, example_inputs: Any = None, optimize: Any = None, check_trace: bool = True, *_: Any,
-        example_kwarg_inputs: Any = None, **options: Any,
-    ) -> Any:  # fmt: skip
+        func: Any = None,
+        example_inputs: Any = None,
+        optimize: Any = None,
+        check_trace: bool = True,
+        *_: Any,
+        example_kwarg_inputs: Any = None,
+        **options: Any,
+    ) -> Any:
         del optimize
         inputs = example_inputs if isinstance(example_inputs, (tuple, list)) else (example_inputs,)
         named = example_kwarg_inputs or {}

@@ -1,5 +1,4 @@
-"""What the program is told when it asks a tensor on the device for its value, or for a size that only data
-tells.
+"""Answers to a program that asks a tensor on the device for its value, or for a size that only data tells.
 
 1. A value that is known (`values/known.py`) is told; what the user assumes for a line (`--assume`) comes
    before a guess.
@@ -115,7 +114,7 @@ class ProgramValues:
         """Compute an operator's values if its inputs are known; else forget its results'."""
         func, args, _ = call
         if not (schema.from_nothing or schema.decides) and self._twins.lack(inputs):
-            # What an unknown value goes into is unknown.
+            # A result of an unknown value is unknown.
             if schema.mutable:
                 self._written(written or results)
             if func is aten.sum.default and self.stands_in and (note := rejected()):

@@ -1,10 +1,10 @@
-"""What a program asks about sizes while it is captured: `if x.shape[0] > 16`, `assert len % 8 == 0`.
+"""A program's questions about sizes while it is captured: `if x.shape[0] > 16`, `assert len % 8 == 0`.
 
 A captured program is the way the program took at one batch. Which way it takes at another may depend on sizes
 it compares. So, where it is asked for, the sizes that tensors tell (`shape`, `size`) are whole numbers that
 remember how they came about, and every comparison of one is a guard (`graph/guard.py`): its two sides, as
-trees of additions, products and the like over sizes, its answer and its line. Whoever knows the sizes at
-another batch knows whether the answers are the same there.
+trees of additions, products and the like over sizes, its answer and its line. From the sizes at another batch
+follows whether the answers are the same there.
 
 Not modelled: sizes told otherwise (`len`, `numel`, `range`), other arithmetic than `_ARITHMETIC`, comparisons
 with fractions: there the number is a plain one.
@@ -52,23 +52,23 @@ class _Size(int):
     """A whole number with the tree it came from."""
 
     tree: Tree
-    asked: AskedSizes
+    record: AskedSizes
 
     def __new__(cls, value: int, tree: Tree, sizes: AskedSizes) -> _Size:
         size = super().__new__(cls, value)
-        size.tree, size.asked = tree, sizes
+        size.tree, size.record = tree, sizes
         return size
 
     def __bool__(self) -> bool:
         answer = int(self) != 0
-        self.asked.ask("ne", self.tree, 0, answer)
+        self.record.ask("ne", self.tree, 0, answer)
         return answer
 
     def __reduce__(self) -> tuple[Any, ...]:
         return int, (int(self),)  # a copy is a plain number
 
     def __neg__(self) -> int:
-        return _Size(-int(self), ("sub", 0, self.tree), self.asked)
+        return _Size(-int(self), ("sub", 0, self.tree), self.record)
 
     __hash__ = int.__hash__
 
@@ -86,7 +86,7 @@ def _arithmetic(name: str, reflected: bool) -> Callable[[_Size, Any], Any]:
         if type(result) is not int:
             return result
         sides = (_tree(other), self.tree) if reflected else (self.tree, _tree(other))
-        return _Size(result, (name, *sides), self.asked)
+        return _Size(result, (name, *sides), self.record)
 
     return method
 
@@ -98,7 +98,7 @@ def _comparison(name: str) -> Callable[[_Size, Any], Any]:
     def method(self: _Size, other: Any) -> Any:
         answer = plain(self, other)
         if answer is not NotImplemented:
-            self.asked.ask(name, self.tree, _tree(other), answer)
+            self.record.ask(name, self.tree, _tree(other), answer)
         return answer
 
     return method

@@ -1,9 +1,9 @@
-"""For which GPUs a captured program is the same: those that would have answered alike whatever was asked
-about the device.
+"""GPUs for which a captured program is the same: those that would have given the same answers to every
+question about the device.
 
-Everything a capture finds out about its device it asks here. What the compute capability decides is decided
-for those of all known GPUs as well; those that decide otherwise are left out. A program that asks which GPU
-it is on, or how much memory that has, is a program of that GPU alone.
+A capture asks all questions about its device here. A decision by compute capability is made for those of all
+known GPUs as well; those that decide otherwise are left out. A program that asks which GPU it is on, or how
+much memory that has, is a program of that GPU alone.
 """
 
 from __future__ import annotations
@@ -41,11 +41,11 @@ class CompatibleDevices:
     def alone(self, answer: Callable[..., Any]) -> Callable[..., Any]:
         """Wrap a function whose call limits the program to this device."""
 
-        def asked(*arguments: Any, **keywords: Any) -> Any:
+        def limiting(*arguments: Any, **keywords: Any) -> Any:
             self.capabilities = frozenset()
             return answer(*arguments, **keywords)
 
-        return asked
+        return limiting
 
 
 @cache

@@ -1,4 +1,4 @@
-"""What a program has set of cuDNN at the moment of a call: `Operator.settings` of convolutions.
+"""cuDNN's settings at the moment of a call: `Operator.settings` of convolutions.
 
 1. "benchmark" (`torch.backends.cudnn.benchmark`), "deterministic" (`.deterministic`, or
    `torch.use_deterministic_algorithms`), "no_tf32" (`.allow_tf32` off, or `.conv.fp32_precision` "ieee"),
@@ -25,13 +25,13 @@ CONVOLUTIONS = frozenset(
 def convolution_settings() -> frozenset[str]:
     """Return the cuDNN settings that differ from PyTorch's defaults."""
     of = torch._C
-    found = {
+    settings = {
         "no_cudnn": not of._get_cudnn_enabled(),
         "benchmark": of._get_cudnn_benchmark(),
         "deterministic": of._get_cudnn_deterministic() or of._get_deterministic_algorithms(),
         "no_tf32": not _allows_tf32(),
     }
-    return frozenset(name for name, is_set in found.items() if is_set)
+    return frozenset(name for name, is_set in settings.items() if is_set)
 
 
 def _allows_tf32() -> bool:

@@ -4,9 +4,8 @@ followed.
 1. It is the one PyTorch would call for CUDA tensors: the one registered for CUDA, else the one for every
    device. It runs as it would on the GPU, below autograd, and believes in the GPU as the program around it
    does; its operators are recorded in the place of the whole.
-2. What somebody has described (`analyzer.rule`) is one operator. So is what cannot be followed, such as a
-   body that calls compiled code: it has the results its fake kernel says, and whatever else it takes is
-   unknown.
+2. An operator with a rule (`analyzer.rule`) is recorded as one. So is one that cannot be followed, such as a
+   body that calls compiled code: it has the results its fake kernel says, and its other memory is unknown.
 
 Source: `torch/_library/custom_ops.py` (`CustomOpDef.register_kernel`).
 

@@ -11,8 +11,8 @@ dense, ordinary tensor and the buffer holds the last reference to it and to its 
 1. The engine itself asks for the sum: no Python frame lies between it and the dispatch mode.
 2. Reference counts of tensor and storage are those of a tensor that only the buffer holds; what they are as
    seen from inside a dispatch mode is measured once, on a gradient known to be unshared.
-3. What the node under way has made itself waits in no buffer, unless two of its gradients go to the same
-   place: a formula adds two tensors of its own.
+3. A tensor that the running node has made itself waits in no buffer, unless two of its gradients go to the
+   same place: a formula adds two tensors of its own.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def called_by_engine() -> bool:
 @functools.cache
 def _unshared_counts() -> tuple[int, int]:
     """Measure the reference counts of a gradient (tensor, storage) only the engine's buffer holds."""
-    seen: list[tuple[int, int]] = []
+    counts: list[tuple[int, int]] = []
 
     class Probe(TorchDispatchMode):
         @classmethod
@@ -73,7 +73,7 @@ def _unshared_counts() -> tuple[int, int]:
         def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
             if func is torch.ops.aten.add.Tensor and torch._C._current_graph_task_id() >= 0:
                 first, _second = args[:2]
-                seen.append(_counts(first))
+                counts.append(_counts(first))
                 del first, _second
             return func(*args, **(kwargs or {}))
 
@@ -81,7 +81,7 @@ def _unshared_counts() -> tuple[int, int]:
     with torch.enable_grad(), Probe():  # type: ignore[no-untyped-call]
         y = x * 1
         (y.sin() + y.cos()).backward(torch.empty(2, device="meta"))
-    return seen[-1]
+    return counts[-1]
 
 
 aten = torch.ops.aten

@@ -34,10 +34,12 @@ _CLASSIFIES = ("BinaryCrossEntropyBackward0", "BinaryCrossEntropyWithLogitsBackw
 _CLASSIFIES_TWICE = "BinaryCrossEntropyBackwardBackward0"
 _NARROWER = {torch.float64: torch.float32, torch.complex128: torch.complex64}
 # Since torch 2.15 these overwrite their own result.
+_EXTREME_NODES = "Maximum Minimum Fmax Fmin Clamp"
 _LARGER_OR_SMALLER = (
-    "MaximumBackward0", "MinimumBackward0", "FmaxBackward0", "FminBackward0", "ClampBackward0",
-    "ClampMaxBackward1", "ClampMinBackward1",
-)  # fmt: skip
+    *(f"{name}Backward0" for name in _EXTREME_NODES.split()),
+    "ClampMaxBackward1",
+    "ClampMinBackward1",
+)
 # Since torch 2.15 the masks of `clamp_backward` are combined into new ones.
 _CLAMPED = ("ClampBackward0",) if parse(torch.__version__) < (2, 15) else ()
 _EXTREMES = ("MaxBackward1", "MinBackward1", "MedianBackward0", "NanmedianBackward0")
@@ -49,8 +51,8 @@ def _onto_diagonal(target: torch.Tensor, source: torch.Tensor, *where: int) -> t
     return target
 
 
-# What is called for meta tensors, and instead of it on CUDA by the nodes' names; "" stands for every other
-# node.
+# Operators that are called for meta tensors, and those instead of them on CUDA by the nodes' names; "" stands
+# for every other node.
 IN_PLACE: dict[Any, dict[str, Any]] = {
     aten.index_put.default: {"IndexBackward0": aten._index_put_impl_.default},
     aten.scatter_add.default: {"": aten.scatter_add_.default, "ScatterReduceBackward0": None},
@@ -71,9 +73,9 @@ IN_PLACE: dict[Any, dict[str, Any]] = {
 }
 
 
-# What `binary_cross_entropy_double_backward` and those of its other arguments have called last where they
-# write over what they have made: quotients are multiplied, by a product or what is given; so is `1 - input`,
-# by which a product is divided when it has its least value.
+# Last calls of `binary_cross_entropy_double_backward` and those of its other arguments before they write over
+# their own results: quotients are multiplied, by a product or an argument; so is `1 - input`, by which a
+# product is divided when it has its least value.
 _TWICE = {
     aten.mul.Tensor: (aten.div.Tensor, aten.mul.Tensor, aten.sub_.Tensor),
     aten.div.Tensor: (aten.mul.Tensor, aten.clamp_min_.default, aten.clamp_.default),

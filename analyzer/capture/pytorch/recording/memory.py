@@ -1,7 +1,7 @@
-"""What a program asks of its GPU's memory, and tells it, while it runs on one that is not there.
+"""A program's questions about its GPU's memory, and its settings of it, while it runs without a GPU.
 
-The answers come from a `Memory`, which whoever simulates the allocator provides (`runtimes/pytorch/live.py`):
-the capture knows no allocator. Without one the device answers as an empty one would.
+The answers come from a `Memory`, which the allocator's simulation provides (`runtimes/pytorch/live.py`): the
+capture knows no allocator. Without one the device answers as an empty one would.
 """
 
 from __future__ import annotations
@@ -146,7 +146,7 @@ class MemoryAnswers:
     def __init__(self, memory: Memory, tell: Callable[[Mark], None]) -> None:
         self._memory, self._tell = memory, tell
         self._fraction = 1.0
-        self._taken: dict[int, torch.Tensor] = {}  # by address
+        self._blocks: dict[int, torch.Tensor] = {}  # by address
 
     def functions(self) -> dict[str, Any]:
         """Return the replacements by name below `torch`."""
@@ -215,11 +215,11 @@ class MemoryAnswers:
 
     def _take(self, size: int, device: Any = None, stream: Any = None) -> int:  # noqa: ARG002
         block = torch.empty(size, dtype=torch.uint8, device="cuda")
-        self._taken[block.data_ptr()] = block
+        self._blocks[block.data_ptr()] = block
         return block.data_ptr()
 
     def _give_back(self, mem_ptr: int) -> None:
-        del self._taken[mem_ptr]
+        del self._blocks[mem_ptr]
 
     def _empty(self) -> None:
         self._tell(Mark("empty_cache"))
@@ -240,13 +240,12 @@ class _Statistics(dict[str, int]):
         raise KeyError(key)
 
 
-_COUNTED = frozenset(
-    {
-        "allocation", "segment", "active", "inactive_split", "allocated_bytes", "reserved_bytes",
-        "active_bytes", "inactive_split_bytes", "requested_bytes", "oversize_allocations",
-        "oversize_segments", "num_sync_all_streams", "num_device_alloc", "num_device_free", "max_split_size",
-    }
-)  # fmt: skip
+_STATISTICS = """
+    allocation segment active inactive_split allocated_bytes reserved_bytes active_bytes inactive_split_bytes
+    requested_bytes oversize_allocations oversize_segments num_sync_all_streams num_device_alloc
+    num_device_free max_split_size
+"""
+_COUNTED = frozenset(_STATISTICS.split())
 
 
 def out_of_memory(error: Any, memory: Memory) -> torch.OutOfMemoryError:

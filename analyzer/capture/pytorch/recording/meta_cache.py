@@ -1,4 +1,4 @@
-"""What an operator returns for tensors like those it has seen is known without asking its meta kernel again.
+"""A cache of operators' results: tensors like earlier ones need no further call of the meta kernel.
 
 Many of PyTorch's meta kernels are Python code that takes a millisecond; a program calls them with the same
 shapes in every layer and step.
@@ -59,13 +59,13 @@ class MetaCache:
             ]
             return kind(results)
         out = func(*args, **kwargs)
-        seen = _seen(
+        recipe = _recipe(
             out,
             {t.untyped_storage()._cdata for t in tree_iter((args, kwargs)) if isinstance(t, torch.Tensor)},
         )
         if len(self._answers) >= LARGEST:
             self._answers.clear()
-        self._answers[key] = func, *(seen or (_ASKED, ()))
+        self._answers[key] = func, *(recipe or (_ASKED, ()))
         return out
 
 
@@ -89,7 +89,7 @@ def _tell(values: Iterable[Any], parts: list[Any]) -> bool:
     return True
 
 
-def _seen(out: Any, inputs: set[int]) -> tuple[type, tuple[_Made | None, ...]] | None:
+def _recipe(out: Any, inputs: set[int]) -> tuple[type, tuple[_Made | None, ...]] | None:
     """Return how to make the results again, None if not known. inputs: storages of the arguments."""
     kind = type(out)
     results = (out,) if kind is torch.Tensor else out

@@ -1,4 +1,4 @@
-"""What a program has set of matrix products at the moment of a call: `Operator.settings` of them.
+"""Settings of matrix products at the moment of a call: `Operator.settings` of them.
 
 1. "tf32": float32 operands may be rounded (`torch.backends.cuda.matmul.allow_tf32`,
    `torch.set_float32_matmul_precision("high")` or "medium", `.matmul.fp32_precision` "tf32"); by default they

@@ -378,10 +378,10 @@ class Recorder(TorchDispatchMode):
         for tensor in written:
             storages.resized(tensor.untyped_storage())
         inputs: list[torch.Tensor] = []
-        seen: list[TensorMeta] = []
-        arguments = tuple([storages.argument(value, inputs, seen) for value in args])
+        metas: list[TensorMeta] = []
+        arguments = tuple([storages.argument(value, inputs, metas) for value in args])
         keywords = (
-            {name: storages.argument(value, inputs, seen) for name, value in kwargs.items()}
+            {name: storages.argument(value, inputs, metas) for name, value in kwargs.items()}
             if kwargs
             else _NO_KWARGS
         )
@@ -390,10 +390,10 @@ class Recorder(TorchDispatchMode):
             return
         every = storages.all
         if (
-            seen
-            and not every[seen[0].storage].on_device
+            metas
+            and not every[metas[0].storage].on_device
             and "device" not in kwargs
-            and not any(every[meta.storage].on_device for meta in seen)
+            and not any(every[meta.storage].on_device for meta in metas)
         ):
             nowhere = any(t.device.type == "meta" and storages.nowhere(t) for t in inputs)
             storages.made_on_host(results, nowhere)

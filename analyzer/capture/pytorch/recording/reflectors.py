@@ -85,9 +85,9 @@ def _reflect(turned: Any, i: int, vectors: Any, scales: Any, from_left: bool) ->
     if from_left:
         product = vector.mH.matmul(turned.narrow(-2, i, rows - i))
         scaled = scale * vector
-        taken = scaled * product
-        turned.narrow(-2, i, rows - i).sub_(taken)
-        del taken, scaled
+        change = scaled * product
+        turned.narrow(-2, i, rows - i).sub_(change)
+        del change, scaled
     else:
         product = turned.narrow(-1, i, rows - i).matmul(scale * vector)
         turned.narrow(-1, i, rows - i).sub_(product * vector.mH.resolve_conj())

@@ -1,4 +1,4 @@
-"""What the recorder needs of an operator's schema, computed once."""
+"""An operator's schema as the recorder needs it, computed once."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from analyzer.values import sizes
 from analyzer.values.known import DECIDING, FROM_NOTHING
 
 aten = torch.ops.aten
-# What a program may set for an operator's calls, read at each of them.
+# Settings of a program for an operator's calls, read at each of them.
 _SETTINGS: dict[Any, Callable[[], frozenset[str]]] = {
     **dict.fromkeys(CONVOLUTIONS, convolution_settings),
     **dict.fromkeys(PRODUCTS, product_settings),

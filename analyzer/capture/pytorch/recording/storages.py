@@ -260,19 +260,19 @@ class Storages:
             conjugated=tensor.dtype.is_complex and tensor.is_conj(),
         )
 
-    def argument(self, value: Any, tensors: list[torch.Tensor], seen: list[TensorMeta]) -> Argument:
-        """Return an argument as the operator stores it. tensors, seen: tensors so far, as stored."""
+    def argument(self, value: Any, tensors: list[torch.Tensor], metas: list[TensorMeta]) -> Argument:
+        """Return an argument as the operator stores it. tensors, metas: tensors so far, as stored."""
         if type(value) in _PLAIN:
             return value  # type: ignore[no-any-return]
         if isinstance(value, torch.Tensor):
             tensors.append(value)
             meta = self.meta(value, "" if value.is_meta else "host tensor", born=False)
-            seen.append(meta)
+            metas.append(meta)
             return meta
         if isinstance(value, (bool, int, float, str, complex)):
             return value
         if isinstance(value, (list, tuple)):
-            return tuple([self.argument(part, tensors, seen) for part in value])
+            return tuple([self.argument(part, tensors, metas) for part in value])
         if isinstance(value, (torch.UntypedStorage, torch.TypedStorage)):  # whose text is its contents
             return type(value).__name__
         return str(value)

@@ -1,9 +1,9 @@
-"""What a collective does to the memory and the values of the one rank that is followed.
+"""Collectives: their effect on the memory and the values of the one rank that is followed.
 
 1. A collective works on the tensors it is given and takes nothing from PyTorch's allocator, but for those on
    lists of tensors of one size: `allgather` gathers into one flat tensor and copies each part out,
-   `reduce_scatter` copies the parts into one first (`ProcessGroupNCCL.cpp`, `newLikeFlat`). What NCCL itself
-   takes is in `libraries/nccl.py`.
+   `reduce_scatter` copies the parts into one first (`ProcessGroupNCCL.cpp`, `newLikeFlat`). NCCL's own memory
+   is in `libraries/nccl.py`.
 2. The `Work` of a collective keeps its results, the flat tensor among them (`outputs_`,
    `ProcessGroupNCCL.hpp`); one that was not started asynchronously is dropped at once.
 3. An asynchronous collective nobody calls `wait` on, as DDP's reducer starts them in the backward pass, keeps
@@ -14,8 +14,8 @@
    reserved bytes (`runtimes/pytorch/orders.py`).
 4. The other ranks are taken to hold what this one holds: a broadcast and an average change nothing,
    everything gathered is this rank's own. A sum is left as it is too, since nobody tells which reduction it
-   is: it scales values that shape nothing. What is received from a single other rank is known where
-   `messages.py` says so.
+   is: it scales values that shape nothing. A value from a single other rank is known where `messages.py` says
+   so.
 5. A message sent or received keeps nothing: its tensor is told that NCCL's stream uses it (`recordStream`,
    `ProcessGroupNCCL.cpp:pointToPoint`), so that its memory serves again once the message is through. In
    recorded pipelines (`tests/data/h200/histories_ranks.xz`) that was at once in the first step, and up to a
@@ -147,17 +147,17 @@ class Collectives:
     def _unshelve(self) -> None:
         """Release tensors that the watchdog has seen by now."""
         now, in_backward = self._recorder.step, self._recorder.phase is Phase.BACKWARD
-        seen: list[tuple[int, Any]] = []
+        finished: list[tuple[int, Any]] = []
         kept: list[tuple[int, Any]] = []
         for step, shelved in self._shelf:
-            is_seen = step == 0 or (step != now and in_backward)
-            (seen if is_seen else kept).append((step, shelved))
-        if not seen:
+            is_finished = step == 0 or (step != now and in_backward)
+            (finished if is_finished else kept).append((step, shelved))
+        if not finished:
             return
         self._shelf[:] = kept
         self._recorder.note(_LATER)
         if self._recorder.memory is not None:
-            numbers = map(self._recorder.storages.number_of, tree_iter([shelved for _, shelved in seen]))
+            numbers = map(self._recorder.storages.number_of, tree_iter([shelved for _, shelved in finished]))
             self._recorder.memory.record_watched(number for number in numbers if number is not None)
 
     def _placed(self, group: Any, args: Any) -> list[torch.Tensor]:

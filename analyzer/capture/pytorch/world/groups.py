@@ -2,14 +2,14 @@
 
 1. `init_process_group`, `new_group`, `init_device_mesh` and everything above them is PyTorch's own code. The
    backends it makes ("nccl", "gloo") are PyTorch's fake process group, which sends nothing
-   (`FakeProcessGroup.hpp`); they keep their names. What their collectives do stands in `collectives.py`.
+   (`FakeProcessGroup.hpp`); they keep their names. Their collectives are in `collectives.py`.
 2. Rendezvous finds everybody at once; the store is in `store.py`.
 3. Processes the program starts for its ranks are in `processes.py`.
 4. Objects other ranks send are in `objects.py`.
 5. A message sent by itself goes through the group's communicator where that was made with the group
    (`device_id`), else through one of the two ranks alone; one sent in a batch, through the group's
-   (`pointToPoint`, `ProcessGroupNCCL.cpp`, whose warning about unbatched operations says so). What is "nccl"
-   since torch 2.15 (`ProcessGroupNCCL2`) binds every group to its device (`_nccl2_device`,
+   (`pointToPoint`, `ProcessGroupNCCL.cpp`, whose warning about unbatched operations says so). The backend
+   "nccl" since torch 2.15 (`ProcessGroupNCCL2`) binds every group to its device (`_nccl2_device`,
    `distributed_c10d.py`).
 6. With a post, the rank says in the end which collectives it called, group by group: every rank of a group
    has to call the same ones in the same order (`pipeline/order.py`).

@@ -1,4 +1,4 @@
-"""What ranks tell each other by value: object lists, sizes and flags that decide what a rank does next.
+"""Messages between ranks that carry values: object lists, sizes and flags that decide a rank's next steps.
 
 1. A message carries its value where that can shape the program: whole numbers and flags, and anything in host
    memory, up to `LIMIT_BYTES`. Activations and gradients travel without: what is received is unknown, its
@@ -7,7 +7,7 @@
    and gloo do; tags are not looked at (`ProcessGroupNCCL` ignores them).
 3. Objects (`broadcast_object_list`, `scatter_object_list`) travel in tensors of bytes by PyTorch's own code
    (`distributed_c10d.py`); while it runs, those tensors' broadcasts and scatters carry values too.
-4. Whoever waits for a value asks the `Post`, which follows the other rank beside this one
+4. A rank that waits for a value asks the `Post`, which follows the other rank beside this one
    (`pipeline/peers.py`). Without a post, and where the sender does not know the value either, it is unknown.
 
 Not modelled: `recv` from any source, whose value is unknown.

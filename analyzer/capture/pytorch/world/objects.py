@@ -2,11 +2,11 @@
 
 1. PyTorch's own code runs: objects travel in tensors of bytes (`distributed_c10d.py`), which take their
    memory.
-2. What another rank broadcasts is this rank's own where it holds an object in each place, as programs do
-   whose ranks compute the same; else that rank says it (`messages.py`). So it says what it scatters.
-3. What is gathered of other ranks is taken to be this rank's own, but where ranks hold different things by
-   what they are: plans of distributed checkpoints, and whose optimizer's state FSDP keeps where. Those are
-   asked of the other ranks.
+2. Another rank's broadcast is this rank's own object where it holds one in each place, as programs do whose
+   ranks compute the same; else it is that rank's (`messages.py`). So is an object it scatters.
+3. Objects gathered of other ranks are taken to be this rank's own, but for those that differ by their nature:
+   plans of distributed checkpoints, and whose optimizer's state FSDP keeps where. Those are asked of the
+   other ranks.
 4. A rank's share of the optimizer's state (`ZeroRedundancyOptimizer.consolidate_state_dict`) is broadcast by
    its owner; its bytes are asked of that rank.
 """

@@ -1,6 +1,6 @@
 """The key-value store ranks meet at, as one rank sees it.
 
-1. What this rank writes is there at once, and other ranks followed beside it may read it.
+1. A value this rank writes is there at once, and other ranks followed beside it may read it.
 2. A key it has not written itself is read from the rank that writes it, by the `Post`; waiting for keys is
    over at once.
 3. `TCPStore`, `FileStore` and `HashStore` of the program are such stores too: nothing listens, nothing is

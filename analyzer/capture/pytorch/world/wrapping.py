@@ -55,11 +55,9 @@ PAIRS: tuple[tuple[tuple[str, ...], str], ...] = (
     (("dense_h_to_4h",), "dense_4h_to_h"),
 )
 _ATTENTION = frozenset({"q_proj", "wq", "to_q", "self.query", "attention.query"})
-# What modules call the number of their heads, of their key and value heads, and the width of all of them.
-_HEADS = (
-    "num_heads", "n_heads", "n_head", "num_attention_heads", "num_key_value_heads", "n_kv_heads",
-    "num_kv_heads", "heads", "all_head_size", "inner_dim",
-)  # fmt: skip
+# Modules' attributes with the number of heads, of key and value heads, and the width of all of them.
+_HEAD_COUNTS = "num_heads n_heads n_head num_attention_heads num_key_value_heads n_kv_heads num_kv_heads"
+_HEADS = (*_HEAD_COUNTS.split(), "heads", "all_head_size", "inner_dim")
 _HEAD_SIZES = ("head_dim", "head_size", "attention_head_size", "d_head")
 _DTYPES = {"bfloat16": torch.bfloat16, "float16": torch.float16, "float32": torch.float32}
 
@@ -210,13 +208,13 @@ class TensorParallel(OneGpu):
 
 def linear_pairs(model: nn.Module) -> list[tuple[str, tuple[str, ...], str]]:
     """Return (module's path, its column-split layers, its row-split layer); each layer once."""
-    pairs, taken = list[tuple[str, tuple[str, ...], str]](), set[int]()
+    pairs, split = list[tuple[str, tuple[str, ...], str]](), set[int]()
     for path, part in model.named_modules():
         below: Mapping[str, nn.Module] = dict(part.named_modules())
         for columns, row in (*PAIRS, *_in_sequence(part)):
             layers = [below.get(name) for name in (*columns, row)]
-            if all(type(layer) is nn.Linear and id(layer) not in taken for layer in layers):
-                taken.update(map(id, layers))
+            if all(type(layer) is nn.Linear and id(layer) not in split for layer in layers):
+                split.update(map(id, layers))
                 pairs.append((path, columns, row))
     return pairs
 

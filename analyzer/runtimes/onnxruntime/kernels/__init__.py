@@ -1,1 +1,1 @@
-"""What ONNX Runtime's kernels declare and take for themselves."""
+"""Declarations and scratch memory of ONNX Runtime's kernels."""

@@ -1,4 +1,4 @@
-"""What ONNX Runtime's kernels declare about memory: sharing with an input, and operands that live on the
+"""Declarations of ONNX Runtime's kernels about memory: sharing with an input, and operands that live on the
 host.
 
 1. **Alias** (forced): the result is the input's buffer, whatever else reads it.
@@ -35,20 +35,19 @@ ALIAS: Mapping[str, Mapping[str, Pairs]] = {
 }
 
 # Measured operator by operator: `tests/data/ort/sharing.json` (CUDA 1.30 on an H200, CPU 1.31).
-_CUDA_IN_PLACE = (
-    "Relu", "LeakyRelu", "Elu", "Selu", "Sigmoid", "Tanh", "HardSigmoid", "HardSwish", "Softplus", "Softsign",
-    "ThresholdedRelu", "Affine", "ParametricSoftplus", "ScaledTanh", "com.microsoft.QuickGelu", "Gelu",
-    "Shrink", "ScatterND", "Trilu", "TensorScatter", "com.microsoft.Gelu",
-)  # fmt: skip
-_CPU_IN_PLACE = (
-    "Relu", "LeakyRelu", "Elu", "Selu", "Sigmoid", "Tanh", "HardSigmoid", "Softplus", "Softsign",
-    "ThresholdedRelu", "Celu", "Softmax", "LogSoftmax", "Shrink", "Clip", "Cast", "Trilu", "ScatterElements",
-    "Scatter",
-)  # fmt: skip
+_CUDA_IN_PLACE = """
+    Relu LeakyRelu Elu Selu Sigmoid Tanh HardSigmoid HardSwish Softplus Softsign ThresholdedRelu Affine
+    ParametricSoftplus ScaledTanh com.microsoft.QuickGelu Gelu Shrink ScatterND Trilu TensorScatter
+    com.microsoft.Gelu
+"""
+_CPU_IN_PLACE = """
+    Relu LeakyRelu Elu Selu Sigmoid Tanh HardSigmoid Softplus Softsign ThresholdedRelu Celu Softmax LogSoftmax
+    Shrink Clip Cast Trilu ScatterElements Scatter
+"""
 
 IN_PLACE: Mapping[str, Mapping[str, Pairs]] = {
-    "cuda": dict.fromkeys(_CUDA_IN_PLACE, _SAME),
-    "cpu": dict.fromkeys(_CPU_IN_PLACE, _SAME),
+    "cuda": dict.fromkeys(_CUDA_IN_PLACE.split(), _SAME),
+    "cpu": dict.fromkeys(_CPU_IN_PLACE.split(), _SAME),
 }
 
 # Inputs the CUDA kernels read on the host. None stands for all inputs.

@@ -28,7 +28,7 @@ def temporaries(equation: str, shapes: Sequence[tuple[int, ...]], element_bytes:
     if not arrow or "." in equation or len(terms) != len(shapes):
         return None
     order = "".join(dict.fromkeys("".join(terms)))
-    taken: list[int] = []
+    sizes_in_order: list[int] = []
     operands: list[dict[str, int]] = []
     for term, shape in zip(terms, shapes, strict=True):
         if len(set(term)) != len(term) or len(term) != len(shape):
@@ -36,7 +36,7 @@ def temporaries(equation: str, shapes: Sequence[tuple[int, ...]], element_bytes:
         sizes = dict.fromkeys(order, 1) | dict(zip(term, shape, strict=True))
         operands.append(sizes)
         if [s for s in order if s in term] != list(term):
-            taken.append(element_bytes * math.prod(shape))
+            sizes_in_order.append(element_bytes * math.prod(shape))
     current = operands[0]
     owned = False
     layout = order
@@ -52,17 +52,17 @@ def temporaries(equation: str, shapes: Sequence[tuple[int, ...]], element_bytes:
         ):
             have = list(layout) if sizes is current else list(order)
             if wanted != have and not (own and _same_order(wanted, have, sizes)):
-                taken.append(element_bytes * math.prod(sizes.values()))
+                sizes_in_order.append(element_bytes * math.prod(sizes.values()))
         product = {s: 1 if s in reduced else max(current[s], right[s]) for s in order}
-        taken.append(element_bytes * math.prod(product.values()))
+        sizes_in_order.append(element_bytes * math.prod(product.values()))
         result = [*both, *only_left, *reduced, *rest]
         last = place == len(operands) - 1
         wanted = list(output) if last else list(order)
         have = [s for s in result if s in wanted]
         if have != wanted:
-            taken.append(element_bytes * math.prod(product.values()))
+            sizes_in_order.append(element_bytes * math.prod(product.values()))
         current, owned, layout = product, True, order
-    return taken
+    return sizes_in_order
 
 
 def _same_order(wanted: list[str], have: list[str], sizes: dict[str, int]) -> bool:

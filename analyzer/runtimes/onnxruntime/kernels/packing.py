@@ -215,7 +215,7 @@ PACKED: dict[str, Callable[[Node, RuntimeGraph], Packed]] = {
         ("Gemm", "MatMul", "com.microsoft.FusedMatMul", "com.microsoft.FusedGemm"), _right_operand
     ),
 }
-# What of them packs integers: by instructions, so that a processor with AMX or VNNI takes other sizes.
+# Those that pack integers: by instructions, so that a processor with AMX or VNNI takes other sizes.
 INTEGERS = frozenset(
     operator
     for operator in PACKED

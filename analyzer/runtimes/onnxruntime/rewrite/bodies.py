@@ -83,10 +83,8 @@ def _replace(editor: Editor, node: Node) -> bool:
                 graph.initializers[names[name]] = None
     editor.remove(node)
     for _, inner in sorted(body.nodes.items()):
-        added = editor.add(
-            stem + inner.name, inner.op, [names[name] for name in inner.inputs],
-            [names[name] for name in inner.outputs], inner.attributes, inner.domain,
-        )  # fmt: skip
+        inputs, outputs = ([names[name] for name in each] for each in (inner.inputs, inner.outputs))
+        added = editor.add(stem + inner.name, inner.op, inputs, outputs, inner.attributes, inner.domain)
         for sub in inner.bodies.values():
             for name in sorted(sub.outer):
                 rename_outer(sub, name, names[name])
@@ -102,11 +100,11 @@ def _body(graph: RuntimeGraph, node: Node) -> RuntimeGraph | None:
 
     call_graph = onnx.GraphProto(name="call", node=[_with_defaults(proto_of(node), graph.opset)])
     actual: dict[str, ValueType] = {}
-    seen: dict[str, ValueType] = {}
+    symbolic: dict[str, ValueType] = {}
     for name in dict.fromkeys(filter(None, node.inputs)):
         value = graph.values[name]
         actual[name] = ValueType(value.dtype, value.shape)
-        seen[name] = ValueType(value.dtype, value.symbols)
+        symbolic[name] = ValueType(value.dtype, value.symbols)
         call_graph.input.append(onnx.ValueInfoProto(name=name, type=to_type_proto(actual[name])))
     for name in filter(None, node.outputs):
         kind = to_type_proto(ValueType(graph.values[name].dtype, graph.values[name].shape))
@@ -124,7 +122,7 @@ def _body(graph: RuntimeGraph, node: Node) -> RuntimeGraph | None:
         structure = prepare(inlined.graph, graph.opset)
         common = Context(opsets, OVERRIDABLE_IR)
         types = infer(structure, {name: actual[name] for name in structure.inputs}, common)
-        input_types = {name: seen[name] for name in structure.inputs}
+        input_types = {name: symbolic[name] for name in structure.inputs}
         symbols = infer(structure, input_types, Context(opsets, OVERRIDABLE_IR, symbolic=True))
         graph.notes.extend(note for note in types.notes if note not in graph.notes)
         return build(structure, types, symbols, graph.opset)

@@ -34,10 +34,9 @@ def inline(editor: Editor, node: Node) -> bool:
             graph.values[names[old]] = replace(value, name=names[old])
     editor.remove(node)
     for inner in topological(body):
-        added = editor.add(
-            f"{node.name}/{inner.name}", inner.op, [names[name] for name in inner.inputs],
-            [names[name] for name in inner.outputs], inner.attributes, inner.domain,
-        )  # fmt: skip
+        name = f"{node.name}/{inner.name}"
+        inputs, outputs = ([names[old] for old in each] for each in (inner.inputs, inner.outputs))
+        added = editor.add(name, inner.op, inputs, outputs, inner.attributes, inner.domain)
         added.counted, added.bodies = inner.counted, inner.bodies
         for sub in inner.bodies.values():
             for name in sorted(sub.outer):

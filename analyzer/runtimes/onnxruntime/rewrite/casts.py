@@ -20,10 +20,14 @@ from analyzer.runtimes.onnxruntime.rewrite.editor import Editor
 _HALF, _SINGLE = "float16", "float32"
 INSERTED = "InsertedPrecisionFreeCast_"
 _TO = {_HALF: 10, _SINGLE: 1}  # TensorProto.DataType
-_BITS = {
-    "bool": 1, "uint8": 8, "int8": 8, "uint16": 16, "int16": 16, "float16": 16, "bfloat16": 16, "uint32": 32,
-    "int32": 32, "float32": 32, "uint64": 64, "int64": 64, "float64": 64,
-}  # fmt: skip
+_OF_BITS = {
+    1: "bool",
+    8: "uint8 int8",
+    16: "uint16 int16 float16 bfloat16",
+    32: "uint32 int32 float32",
+    64: "uint64 int64 float64",
+}
+_BITS = {name: bits for bits, names in _OF_BITS.items() for name in names.split()}
 
 
 def insert(editor: Editor, *, fold: bool) -> None:

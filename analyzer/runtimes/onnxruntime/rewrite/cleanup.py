@@ -26,12 +26,8 @@ _SHARED_TYPES = frozenset({"float16", "float32", "float64", "int32", "int64"})
 _SHARED_ELEMENTS = 8
 _SHAPE_OPSET = 13
 _STEPS, _LARGEST = 4, (1 << 63) - 1
-_NOT_SHARED = frozenset(
-    {
-        "RandomUniform", "RandomNormal", "RandomUniformLike", "RandomNormalLike", "Multinomial", "Bernoulli",
-        "DequantizeLinear",
-    }
-)  # fmt: skip
+_RANDOM = "RandomUniform RandomNormal RandomUniformLike RandomNormalLike Multinomial Bernoulli"
+_NOT_SHARED = frozenset((*_RANDOM.split(), "DequantizeLinear"))
 
 
 def run(editor: Editor) -> None:
@@ -167,12 +163,12 @@ def share_constants(editor: Editor) -> None:
 
 def common_subexpressions(editor: Editor) -> None:
     """Nodes of the same operator, inputs and attributes are one; the first in execution order stays."""
-    seen: dict[tuple[Any, ...], Node] = {}
+    first: dict[tuple[Any, ...], Node] = {}
     for node in editor.order():
         if node.bodies or node.op in _NOT_SHARED or any(name in editor.final for name in node.outputs):
             continue
         key = (node.op, node.domain, tuple(node.inputs), len(node.outputs), _attributes(node))
-        kept = seen.setdefault(key, node)
+        kept = first.setdefault(key, node)
         if kept is node:
             continue
         for old, new in zip(node.outputs, kept.outputs, strict=True):

@@ -107,10 +107,15 @@ class Editor:
                     rename_outer(body, old, new)
 
     def add(
-        self, name: str, op: str, inputs: list[str], outputs: list[str],
+        self,
+        name: str,
+        op: str,
+        inputs: list[str],
+        outputs: list[str],
         attributes: dict[str, Any] | None = None,
-        domain: str = "", provider: str = "",
-    ) -> Node:  # fmt: skip
+        domain: str = "",
+        provider: str = "",
+    ) -> Node:
         """Add a node with the next index. Outputs already made by another node change hands."""
         self.changes += 1
         node = self.graph.add(name, op, inputs, outputs, attributes, domain)

@@ -4,11 +4,11 @@
    none whose result the runtime must not keep (random generators, `QuantizeLinear`/`DequantizeLinear` pairs
    that quantized kernels look for).
 2. `Shape` of a value whose dimensions are all known numbers is folded without the value being constant.
-3. What is folded keeps its type and shape; its elements only if they are few and the file holds all that make
+3. A folded value keeps its type and shape; its elements only if they are few and the file holds all that make
    them. Unknown elements (weights stored outside the file) fold just the same.
 4. An If with a constant condition is replaced by the branch it takes (`branches`).
-5. What the same operators make of the same constants is equal, whatever it is called: kernels share what they
-   pack of it (`packing`).
+5. Results of the same operators on the same constants are equal, whatever they are called: kernels share what
+   they pack of them (`packing`).
 
 Source: `core/optimizer/constant_folding.cc`.
 """
@@ -24,14 +24,12 @@ from analyzer.runtimes.onnxruntime.kernels import declared
 from analyzer.runtimes.onnxruntime.rewrite import branches
 from analyzer.runtimes.onnxruntime.rewrite.editor import Editor
 
-NEVER = frozenset(
-    {
-        "RandomUniform", "RandomNormal", "RandomUniformLike", "RandomNormalLike", "Multinomial", "Bernoulli",
-        "DequantizeLinear", "Optional", "OptionalGetElement",
-        "OptionalHasElement", "SequenceEmpty", "SequenceConstruct", "SequenceInsert", "SequenceErase",
-        "SequenceAt", "SequenceLength", "SplitToSequence", "ConcatFromSequence",
-    }
-)  # fmt: skip
+_NEVER = """
+    RandomUniform RandomNormal RandomUniformLike RandomNormalLike Multinomial Bernoulli DequantizeLinear
+    Optional OptionalGetElement OptionalHasElement SequenceEmpty SequenceConstruct SequenceInsert
+    SequenceErase SequenceAt SequenceLength SplitToSequence ConcatFromSequence
+"""
+NEVER = frozenset(_NEVER.split())
 
 
 def run(editor: Editor) -> bool:

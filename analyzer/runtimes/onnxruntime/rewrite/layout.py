@@ -18,12 +18,11 @@ from analyzer.runtimes.onnxruntime.rewrite.editor import Editor
 from analyzer.runtimes.onnxruntime.rewrite.transposes.pushing import transpose_input, transpose_output
 
 NHWC = "com.ms.internal.nhwc"
-KERNELS = frozenset(
-    {
-        "AveragePool", "BatchNormalization", "Conv", "ConvTranspose", "DepthToSpace", "GlobalAveragePool",
-        "GlobalMaxPool", "GridSample", "LRN", "MaxPool", "SpaceToDepth",
-    }
-)  # fmt: skip
+_KERNELS = """
+    AveragePool BatchNormalization Conv ConvTranspose DepthToSpace GlobalAveragePool GlobalMaxPool GridSample
+    LRN MaxPool SpaceToDepth
+"""
+KERNELS = frozenset(_KERNELS.split())
 _TYPES = ("float32", "float16")
 
 

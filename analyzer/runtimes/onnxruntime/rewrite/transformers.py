@@ -19,65 +19,47 @@ from analyzer.runtimes.onnxruntime.rewrite import unmodelled
 _CLEANUP, _FUSIONS = "rewrite/cleanup.py", "rewrite/fusions"
 _SPREADING, _REMAINS = "rewrite/quantized/spreading.py", "rewrite/quantized/remains.py"
 
+# File -> the transformers it carries out.
+_TRANSFORMERS_OF = {
+    _CLEANUP: "EliminateIdentity EliminateDropout EliminateSlice CastElimination ExpandElimination"
+    " NoopElimination PreShapeNodeElimination ConstantSharing CommonSubexpressionElimination",
+    "rewrite/folding.py": "ConstantFolding UnsqueezeElimination",
+    "rewrite/transposes": "TransposeOptimizer",
+    "rewrite/casts.py": "InsertCastTransformer RemoveDuplicateCastTransformer FuseInitializersTransformer",
+    "rewrite/copies.py": "MemcpyTransformer",
+    _SPREADING: "DoubleQDQPairsRemover QDQPropagationTransformer WeightBiasQuantization"
+    " EnsureUniqueDQForNodeUnit WhereDummyDq",
+    "rewrite/quantized/groups.py": "QDQS8ToU8Transformer QDQSelectorActionTransformer",
+    _REMAINS: "ClipQuantFusion ReluQuantFusion QDQFinalCleanupTransformer",
+    f"{_FUSIONS}/integer.py": "MatMulIntegerToFloatFusion DynamicQuantizeMatMulFusion",
+    f"{_FUSIONS}/convolution.py": "ConvAddFusion ConvMulFusion ConvBNFusion ConvActivationFusion PadFusion",
+    f"{_FUSIONS}/gemm.py": "GemmTransposeFusion GemmSumFusion",
+    f"{_FUSIONS}/matmul.py": "MatMulAddFusion GemmActivationFusion MatmulTransposeFusion MatMulScaleFusion"
+    " MatMulNBitsFusion",
+    f"{_FUSIONS}/activation.py": "GeluFusion FastGeluFusion BiasGeluFusion QuickGeluFusion",
+    f"{_FUSIONS}/normalization.py": "LayerNormFusion SimplifiedLayerNormFusion SkipLayerNormFusion",
+    f"{_FUSIONS}/shapes.py": "ReshapeFusion GatherSliceToSplitFusion GatherToSliceFusion",
+    f"{_FUSIONS}/elementwise.py": "DivMulFusion NotWhereFusion FuseReluClip",
+    f"{_FUSIONS}/softmax.py": "BiasSoftmaxFusion",
+}
 # Transformer -> the file that carries it out.
 FOLLOWED: Mapping[str, str] = {
-    **dict.fromkeys(
-        (
-            "EliminateIdentity", "EliminateDropout", "EliminateSlice", "CastElimination", "ExpandElimination",
-            "NoopElimination", "PreShapeNodeElimination", "ConstantSharing", "CommonSubexpressionElimination",
-        ),
-        _CLEANUP,
-    ),
-    **dict.fromkeys(("ConstantFolding", "UnsqueezeElimination"), "rewrite/folding.py"),
-    "TransposeOptimizer": "rewrite/transposes",
-    **dict.fromkeys(("InsertCastTransformer", "RemoveDuplicateCastTransformer",
-    "FuseInitializersTransformer"), "rewrite/casts.py"),
-    "MemcpyTransformer": "rewrite/copies.py",
-    **dict.fromkeys(
-        (
-            "DoubleQDQPairsRemover", "QDQPropagationTransformer", "WeightBiasQuantization",
-            "EnsureUniqueDQForNodeUnit", "WhereDummyDq",
-        ),
-        _SPREADING,
-    ),
-    **dict.fromkeys(("QDQS8ToU8Transformer", "QDQSelectorActionTransformer"), "rewrite/quantized/groups.py"),
-    **dict.fromkeys(("ClipQuantFusion", "ReluQuantFusion", "QDQFinalCleanupTransformer"), _REMAINS),
-    **dict.fromkeys(("MatMulIntegerToFloatFusion", "DynamicQuantizeMatMulFusion"), f"{_FUSIONS}/integer.py"),
-    **dict.fromkeys(("ConvAddFusion", "ConvMulFusion", "ConvBNFusion", "ConvActivationFusion", "PadFusion"),
-    f"{_FUSIONS}/convolution.py"),
-    **dict.fromkeys(("GemmTransposeFusion", "GemmSumFusion"), f"{_FUSIONS}/gemm.py"),
-    **dict.fromkeys(
-        ("MatMulAddFusion", "GemmActivationFusion", "MatmulTransposeFusion", "MatMulScaleFusion",
-        "MatMulNBitsFusion"),
-        f"{_FUSIONS}/matmul.py",
-    ),
-    **dict.fromkeys(("GeluFusion", "FastGeluFusion", "BiasGeluFusion", "QuickGeluFusion"),
-    f"{_FUSIONS}/activation.py"),
-    **dict.fromkeys(
-        ("LayerNormFusion", "SimplifiedLayerNormFusion", "SkipLayerNormFusion"),
-        f"{_FUSIONS}/normalization.py"
-    ),
-    **dict.fromkeys(("ReshapeFusion", "GatherSliceToSplitFusion", "GatherToSliceFusion"),
-    f"{_FUSIONS}/shapes.py"),
-    **dict.fromkeys(("DivMulFusion", "NotWhereFusion", "FuseReluClip"), f"{_FUSIONS}/elementwise.py"),
-    "BiasSoftmaxFusion": f"{_FUSIONS}/softmax.py",
-}  # fmt: skip
+    name: file for file, names in _TRANSFORMERS_OF.items() for name in names.split()
+}
 
+_BASES = "GraphTransformer RuleBasedGraphTransformer SelectorActionTransformer"
+_TRAINING = "BiasSoftmaxDropoutFusion BitmaskDropoutReplacement SceLossGradBiasFusion TritonFusion"
 # Transformer -> why no session predicted here runs it.
 ELSEWHERE: Mapping[str, str] = {
-    **dict.fromkeys(
-        ("GraphTransformer", "RuleBasedGraphTransformer", "SelectorActionTransformer"),
-        "a base class, which runs the others"
-    ),
-    **dict.fromkeys(("BiasSoftmaxDropoutFusion", "BitmaskDropoutReplacement", "SceLossGradBiasFusion",
-    "TritonFusion"), "training"),
+    **dict.fromkeys(_BASES.split(), "a base class, which runs the others"),
+    **dict.fromkeys(_TRAINING.split(), "training"),
     "RocmBlasAltImpl": "ROCm",
     "MatMulActivationFusion": "DirectML",
     "Avx2WeightS8ToU8Transformer": "session.x64quantprecision",
     "CastChainElimination": "session.enable_cast_chain_elimination",
     "GeluApproximation": "optimization.enable_gelu_approximation",
     "FreeDimensionOverrideTransformer": "dimensions are bound with the inputs (`onnx/shapes/bind.py`)",
-}  # fmt: skip
+}
 
 
 def named() -> frozenset[str]:

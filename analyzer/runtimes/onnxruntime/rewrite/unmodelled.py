@@ -1,5 +1,4 @@
-"""What ONNX Runtime may make of a graph that this prediction does not follow: named, so that nobody is
-surprised.
+"""Transformers of ONNX Runtime that this prediction does not follow: named where they may change a graph.
 
 Each entry is a transformer of ONNX Runtime's, the level it belongs to, the providers it works for, and the
 operators by which a graph it may change is recognised. The note says in which direction the figures may be
@@ -49,27 +48,40 @@ class Unmodelled:
 TRANSFORMERS: tuple[Unmodelled, ...] = (
     Unmodelled(("MatmulBNFusion",), BASIC, ("MatMul", "BatchNormalization")),
     Unmodelled(("LabelEncoderFusion",), BASIC, ("ai.onnx.ml.LabelEncoder",)),
-    Unmodelled(("AttentionFusion", "EmbedLayerNormFusion"), EXTENDED,
-    ("LayerNormalization", "Softmax", "ReduceSum")),
+    Unmodelled(
+        ("AttentionFusion", "EmbedLayerNormFusion"), EXTENDED, ("LayerNormalization", "Softmax", "ReduceSum")
+    ),
     Unmodelled(("BiasDropoutFusion",), EXTENDED, ("Dropout",), ("cuda",)),
     Unmodelled(("SliceConcatToSpaceToDepthFusion",), BASIC, ("Slice", "Slice", "Concat", "Conv"), chain=True),
-    Unmodelled(("DQMatMulNBitsFusion",), BASIC, ("DequantizeLinear", "Reshape", "Transpose", "MatMul"),
-    chain=True),
-    Unmodelled(("BiasSkipLayerNormFusion",), EXTENDED, ("MatMul", "Add", f"{_MS}SkipLayerNormalization"),
-    chain=True),
-    Unmodelled(("MatMulNBitsMlpFusion",), EXTENDED, (f"{_MS}MatMulNBits", f"{_MS}QuickGelu"), chain=True),
     Unmodelled(
-        ("MatMulNBitsQkvFusion",), EXTENDED, (f"{_MS}SkipSimplifiedLayerNormalization", f"{_MS}MatMulNBits"),
-        chain=True
+        ("DQMatMulNBitsFusion",),
+        BASIC,
+        ("DequantizeLinear", "Reshape", "Transpose", "MatMul"),
+        chain=True,
     ),
     Unmodelled(
-        ("GroupQueryAttentionPreNormFusion", "GqaValueLayoutTransformer"), EXTENDED,
-        (f"{_MS}GroupQueryAttention",), ("cuda",)
+        ("BiasSkipLayerNormFusion",),
+        EXTENDED,
+        ("MatMul", "Add", f"{_MS}SkipLayerNormalization"),
+        chain=True,
+    ),
+    Unmodelled(("MatMulNBitsMlpFusion",), EXTENDED, (f"{_MS}MatMulNBits", f"{_MS}QuickGelu"), chain=True),
+    Unmodelled(
+        ("MatMulNBitsQkvFusion",),
+        EXTENDED,
+        (f"{_MS}SkipSimplifiedLayerNormalization", f"{_MS}MatMulNBits"),
+        chain=True,
+    ),
+    Unmodelled(
+        ("GroupQueryAttentionPreNormFusion", "GqaValueLayoutTransformer"),
+        EXTENDED,
+        (f"{_MS}GroupQueryAttention",),
+        ("cuda",),
     ),
     Unmodelled(("NchwcTransformer", "ConvAddActivationFusion"), LAYOUT, ("Conv",), ("cpu",), more=True),
     Unmodelled(("NhwcTransformer",), LAYOUT, ("QLinearConv",), more=True),
     Unmodelled(("GroupQueryAttentionFusion",), EXTENDED, ("com.microsoft.GroupQueryAttention",), ("cuda",)),
-)  # fmt: skip
+)
 # Of the transpose optimizer, which is followed, what is not: Transposes pushed behind a quantization.
 _BEHIND_QUANTIZATION = Unmodelled(("TransposeOptimizer",), BASIC, ("Transpose", "QuantizeLinear"), chain=True)
 

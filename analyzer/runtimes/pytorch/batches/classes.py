@@ -1,4 +1,4 @@
-"""What the operators of a captured program take for themselves, at any batch, worked out as seldom as can be.
+"""Operators' own memory in a captured program, at any batch, by as few calls of scratch rules as can be.
 
 1. Operators that are equal but for the tensors' names (at every captured batch, so at any) are an equivalence
    class, and allocate the same. One whose numbers do not vary allocates the same at every batch; of one
@@ -7,8 +7,8 @@
    once for all batches for which it decides alike. A rule of the user's, and one that needs its numbers one
    by one, is asked batch by batch.
 3. A kernel may do without a temporary at one batch that it takes at another (a copy, a workspace of no
-   bytes). A class has every step seen so far, and what is left out has no bytes: an allocator has no block
-   for such a request.
+   bytes). A class has every step known so far, and an absent one has no bytes: an allocator has no block for
+   such a request.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from analyzer.runtimes.pytorch.scratch.script import rule_for
 
 Signature: TypeAlias = tuple[Any, ...]
 Integers = npt.NDArray[np.int64]
-# What a class allocates, with the batches at which it does, as places in a list of them.
+# A class's allocations, with the batches at which it makes them, as places in a list.
 Variant: TypeAlias = tuple[Integers, KernelAllocations]
 
 
@@ -157,8 +157,8 @@ class Classes:
             holds &= integral
         return every, holds
 
-    def taken(self, first: int) -> dict[int, Take]:
-        """Return what is taken at the last batch by the number of its size, counted from `first`."""
+    def takes(self, first: int) -> dict[int, Take]:
+        """Return the requests at the last batch by the number of their size, counted from `first`."""
         steps_by_size: dict[int, Take] = {}
         for allocations, steps in zip(self.latest, self.steps, strict=True):
             by_name = {_step_key(step): step for step in allocations.steps if isinstance(step, Take)}
@@ -209,12 +209,12 @@ def _structure(step: Step) -> Signature:
     )
 
 
-def _merged(before: tuple[Step, ...], seen: tuple[Step, ...]) -> tuple[Step, ...]:
-    """Return `before` with the missing steps of `seen` inserted; `seen` if their orders contradict."""
-    if len(before) == len(seen) and all(map(_alike, before, seen)):
+def _merged(before: tuple[Step, ...], now: tuple[Step, ...]) -> tuple[Step, ...]:
+    """Return `before` with the missing steps of `now` inserted; `now` if their orders contradict."""
+    if len(before) == len(now) and all(map(_alike, before, now)):
         return before
     merged: list[Step] = []
-    left, right = list(before), list(seen)
+    left, right = list(before), list(now)
     while left and right:
         key, other_key = _step_key(left[0]), _step_key(right[0])
         if key == other_key:
@@ -225,12 +225,12 @@ def _merged(before: tuple[Step, ...], seen: tuple[Step, ...]) -> tuple[Step, ...
         elif all(_step_key(step) != other_key for step in left):
             merged.append(right.pop(0))
         else:
-            return seen
+            return now
     merged += left + right
-    left_out = {_step_key(step) for step in merged} - {_step_key(step) for step in seen}
+    left_out = {_step_key(step) for step in merged} - {_step_key(step) for step in now}
     # A result is never left out: without one it is another variant.
     if any(name[0] == "output" for name in left_out):
-        return seen
+        return now
     return before if len(merged) == len(before) else tuple(merged)
 
 

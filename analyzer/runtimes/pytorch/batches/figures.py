@@ -1,17 +1,17 @@
 """The figures of one captured PyTorch program at any batch, without its graph: peak allocated, peak reserved,
 device, naive.
 
-Nothing here decides what is requested or where it goes: scratch rules say what operators take, `eager` puts
-that in order, the allocator serves it. Only what cannot differ between two batches is not done twice:
+Nothing here decides what is requested or where it goes: scratch rules give operators' requests, `eager` puts
+them in order, the allocator serves them. Only what cannot differ between two batches is not done twice:
 
 1. Scratch rules are asked as seldom as can be (`classes.py`), and for many batches at once.
 2. `eager` only moves sizes about, it never looks at them. So it runs once with a number in place of each
-   size, and what comes out is the program's **template**: which request has which size.
-3. The template has every step seen so far; what a batch leaves out has no bytes there. It is made anew when a
-   batch brings a step that is not in it.
+   size, and the result is the program's **template**: which request has which size.
+3. The template has every step known so far; those a batch leaves out have no bytes there. It is made anew
+   when a batch brings a step that is not in it.
 4. A batch is then its sizes put into the template and simulated, by the compiled core where it can.
-5. What is predicted of a batch is likewise the template with that batch's sizes (`prediction`): only what
-   operators take for themselves is told one by one, since nothing else may be of another size.
+5. The prediction of a batch is likewise the template with that batch's sizes (`prediction`): only operators'
+   own requests are listed one by one, since nothing else may be of another size.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class _Template:
     """Requests in order, each with the number of its size in place of its bytes. The first `setup_count` come
     before the first iteration.
 
-    taken: a request of each size that an operator takes for itself; plans: those of them that may be asked
+    scratch: a request of each size that an operator takes for itself; plans: those of them that may be asked
     for less, by the number of their size. rows: the requests as the compiled core takes them, where it can.
     """
 
@@ -59,7 +59,7 @@ class _Template:
     setup_count: int
     libraries: frozenset[str]
     unknown: Mapping[str, int]
-    taken: tuple[Malloc, ...]
+    scratch: tuple[Malloc, ...]
     plans: Mapping[int, str]
     rows: Rows | None
 
@@ -69,12 +69,12 @@ class _BatchSizes(NamedTuple):
     of its size."""
 
     sizes: Integers
-    taken: dict[int, Take]
+    takes: dict[int, Take]
 
     @property
     def smaller(self) -> dict[int, Sequence[int]]:
-        """What fallback plans take, by size number."""
-        return {number: step.smaller for number, step in self.taken.items() if step.smaller}
+        """Fallback plans' workspaces, by size number."""
+        return {number: step.smaller for number, step in self.takes.items() if step.smaller}
 
 
 class EagerBatches(Batches):
@@ -102,7 +102,7 @@ class EagerBatches(Batches):
 
     @cached_property
     def _classes(self) -> Classes:
-        """What the operators take on this device, asked of the rules when a first batch is."""
+        """The operators' own memory on this device, asked of the rules with the first batch."""
         return Classes(self._groups, self._profile)
 
     def prepare(self, batches: Sequence[int]) -> None:
@@ -149,12 +149,12 @@ class EagerBatches(Batches):
 
     def prediction(self, batch: int) -> Prediction | None:
         self._renumber()
-        (sizes, taken), template = self._sizes(batch), self._current_template
+        (sizes, takes), template = self._sizes(batch), self._current_template
         if template.rows is None or transforms(self._graph.operators):  # notes name a batch's transforms
             return None
-        requests = [request for request in template.taken if request.nbytes in taken]
+        requests = [request for request in template.scratch if request.nbytes in takes]
         numbers = np.array([request.nbytes for request in requests], np.int64)
-        events = tuple([_request_of_step(request, taken[request.nbytes]) for request in requests])
+        events = tuple([_request_of_step(request, takes[request.nbytes]) for request in requests])
         plain = Plain(template.rows, sizes, numbers, len(template.events))
         program = Requests(events, template.libraries, template.unknown)
         return prediction_of(program, self._graph, self._profile, self._conf, plain)
@@ -222,7 +222,7 @@ class EagerBatches(Batches):
         for index, polynomial in self._program.storages.items():
             sizes[index] = polynomial.at(batch)
         every = np.array(sizes + self._classes.sizes(), np.int64)
-        self._sizes_at[batch] = _BatchSizes(every, self._classes.taken(len(self._storages)))
+        self._sizes_at[batch] = _BatchSizes(every, self._classes.takes(len(self._storages)))
         return self._sizes_at[batch]
 
     def _learn(self, allocations: Sequence[tuple[int, KernelAllocations]]) -> None:
@@ -265,10 +265,10 @@ class EagerBatches(Batches):
         )
         events, setup_count = program.events, iteration_start(program.events) + 1
         compiled = rows(events, lambda event: event.nbytes, allocator)
-        taken = {event.nbytes: event for event in events if isinstance(event, Malloc) and event.storage < 0}
-        plans = {number: request.plan for number, request in taken.items() if request.plan}
+        scratch = {event.nbytes: event for event in events if isinstance(event, Malloc) and event.storage < 0}
+        plans = {number: request.plan for number, request in scratch.items() if request.plan}
         return _Template(
-            events, setup_count, program.libraries, program.unknown, tuple(taken.values()), plans, compiled
+            events, setup_count, program.libraries, program.unknown, tuple(scratch.values()), plans, compiled
         )
 
 
@@ -299,9 +299,15 @@ def _simulate(
 def _request_of_step(request: Malloc, step: Take) -> Malloc:
     """Return the request as the step of a batch asks for it."""
     return dataclasses.replace(
-        request, nbytes=step.nbytes, basis=step.basis.value, rule=step.rule, plan=step.plan,
-        smaller=step.smaller, assumed=step.assumed, assumed_less=step.assumed_less,
-    )  # fmt: skip
+        request,
+        nbytes=step.nbytes,
+        basis=step.basis.value,
+        rule=step.rule,
+        plan=step.plan,
+        smaller=step.smaller,
+        assumed=step.assumed,
+        assumed_less=step.assumed_less,
+    )
 
 
 def _numbered(steps: tuple[Step, ...], numbers: Iterator[int]) -> tuple[Step, ...]:

@@ -28,9 +28,9 @@ def take_workspace(script: Script, device: DeviceProfile, lt: bool = False) -> N
     """The workspaces of a product: those the thread keeps, if it has none yet, and those of the call, as the
     release of torch has it. lt: cuBLASLt runs it."""
     script.library("cublas")
-    taken = _cublaslt_first(script, device) if lt else -1
+    token = _cublaslt_first(script, device) if lt else -1
     _cublas_workspace(script, device)
-    script.release(taken)
+    script.release(token)
     if lt:
         _cublaslt_workspace(script, device)
         _cublaslt_each_call(script, device)
@@ -265,8 +265,8 @@ def summed_products(operator: Operator, device: DeviceProfile, script: Script) -
         take_workspace(script, device)
 
 
-# What CUTLASS's arguments of one group take: three pointers, three strides of 8 bytes, three sizes of 4
-# bytes. Pointers are counted for an even number of groups.
+# CUTLASS's arguments of one group: three pointers, three strides of 8 bytes, three sizes of 4 bytes. Pointers
+# are counted for an even number of groups.
 _POINTERS_BYTES, _STRIDES_AND_SIZES_BYTES = 24, 36
 _DESCRIPTORS_BYTES_PER_SM = 512
 

@@ -52,8 +52,8 @@ from analyzer.runtimes.pytorch.scratch.without_cudnn import Windows
 from analyzer.runtimes.pytorch.scratch.without_cudnn import backward as own_backward
 from analyzer.runtimes.pytorch.scratch.without_cudnn import forward as own_forward
 
-# What torch until 2.3 has is cuDNN 8, which has no descriptions and was asked nothing: a published ResNet-50
-# took 236 MiB more with it than with cuDNN 9.1.
+# Torch until 2.3 has cuDNN 8, which has no descriptions and was asked nothing: a published ResNet-50 took 236
+# MiB more with it than with cuDNN 9.1.
 _CUDNN_8 = Span(until=(2, 3))
 _NO_CUDNN = "no_cudnn"
 

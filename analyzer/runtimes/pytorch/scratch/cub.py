@@ -12,7 +12,7 @@ compute capability of the code that runs (`cub/device/dispatch/tuning`). Those o
 requests (H200, torch 2.11, 100 to 320,000 elements: `tests/data/operators_h200.json.gz`; in small steps:
 `h200/operators_tiles.json.gz`). The others, and how many thread blocks of a pass run at once, are PyTorch
 2.11's own binary's, asked under the emulated CUDA runtime, which gives all of the 9.0 ones again (`python -m
-benchmarks releases matrix`; tests/data/releases). What CUDA 12's CUB takes is what the binaries of torch 2.6
+benchmarks releases matrix`; tests/data/releases). Sizes of CUDA 12's CUB are those the binaries of torch 2.6
 to 2.10 ask for: the registry's builds of 2.6 are of CUDA 12.4, of 2.7 to 2.10 of 12.6 and 12.8, later ones of
 CUDA 13.
 
@@ -110,7 +110,7 @@ _TILES = {"turing": _TURING, "ampere": _AMPERE, "ada": _ADA, "hopper": _HOPPER, 
 # A pass: bits of a key, and what its scan works on at once. Blocks are started five times as often as run at
 # once.
 _PASS_BITS, _PASS_SCAN_TILE, _PASS_WAVES = {1: 5, 2: 7}, 512 * 11, 5
-# What one thread block sums of flags alone, of how many threads, and how many times as many blocks are
+# Elements of flags alone that one thread block sums, its threads, and how many times as many blocks are
 # started as run at once.
 _COUNT_TILE, _COUNT_THREADS, _COUNT_WAVES = 256 * 16, 256, 5
 _RUNS_TILE = 384

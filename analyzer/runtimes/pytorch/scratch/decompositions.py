@@ -4,7 +4,7 @@ cuSOLVER's work areas.
 1. Singular values: by Jacobi's method, where the program names no driver: of at most 32 x 32 all matrices at
    once, of others one after the other. gesvd works on the transposed matrix where that is taller. Where only
    values are wanted, vectors are written to memory that nobody sees.
-2. What a routine reports of every matrix is looked at by the host at the end.
+2. The host reads a routine's report on every matrix at the end.
 
 Source: `aten/src/ATen/native/LinearAlgebra.cpp`, `BatchLinearAlgebra.cpp`,
 `native/cuda/linalg/BatchLinearAlgebra.cpp` and `BatchLinearAlgebraLib.cpp`; orders and sizes as PyTorch's own

@@ -6,7 +6,7 @@
 2. A plan has three dimensions at most; more are transformed in parts, which take turns in two buffers.
 3. Real transforms whose dimensions start with (0, 1), or of more than three, do the last dimension alone and
    the others after it (before it, to real numbers): an intermediate result besides.
-4. What the plan itself needs is `analyzer.libraries.cufft`'s; where nothing like it was recorded, a note says
+4. The plan's own workspace is `analyzer.libraries.cufft`'s; where nothing like it was recorded, a note says
    so.
 
 Source: `aten/src/ATen/native/cuda/SpectralOps.cpp` (`_exec_fft`, `_fft_c2r_cufft`,

@@ -111,10 +111,12 @@ _OF_LIBRARIES = {
     # Results are made before the kernels are called; steps write to parameters and state
     # (`backends/cuda/ops.py`).
     "bitsandbytes": {
-        "dequantize_4bit", "dequantize_blockwise", "optimizer_update_8bit_blockwise",
+        "dequantize_4bit",
+        "dequantize_blockwise",
+        "optimizer_update_8bit_blockwise",
         "optimizer_update_32bit",
     },
-}  # fmt: skip
+}
 _FOREACH = "_foreach_"
 
 

@@ -76,9 +76,14 @@ def _norms(script: Script, device: DeviceProfile, matrix: TensorMeta) -> None:
     absolute values are complex first."""
     real, count = real_bytes(matrix), count_of(matrix)
     steps = Steps(
-        script, device, absolute=matrix.element_count * real, whole=_conjugated_bytes(matrix),
-        sums=count * matrix.shape[-1] * real, norm=count * real, places=count * INDEX_BYTES,
-    )  # fmt: skip
+        script,
+        device,
+        absolute=matrix.element_count * real,
+        whole=_conjugated_bytes(matrix),
+        sums=count * matrix.shape[-1] * real,
+        norm=count * real,
+        places=count * INDEX_BYTES,
+    )
     steps("absolute whole -whole sums norm places -places -sums -absolute")
 
 

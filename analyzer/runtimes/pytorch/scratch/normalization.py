@@ -43,7 +43,7 @@ _SPLIT_ROWS, _ROWS_PER_BLOCK, _LANES = 64 * 1024, 32, 32
 _MOST_BLOCKS = 64 * 1024 // 2
 
 
-# What group normalization copies and sums itself.
+# Releases in which group normalization copies and sums by itself.
 _WITHOUT_SUMS = Span(since=(2, 15))
 
 

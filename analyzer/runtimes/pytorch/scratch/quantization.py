@@ -3,8 +3,7 @@ of its optimizers.
 
 Source: `aten/src/ATen/native/quantized/` `FakeQuantPerTensorAffine.cpp`, `FakeQuantPerChannelAffine.cpp`,
 `cuda/FusedObsFakeQuant.cu`; bitsandbytes 0.50, `backends/cuda/ops.py`: the library's kernels are given all
-the memory they use. What `gemm_4bit` does is recorded operator by operator
-(`capture/pytorch/kernels/quantized.py`).
+the memory they use. `gemm_4bit` is recorded operator by operator (`capture/pytorch/kernels/quantized.py`).
 """
 
 from __future__ import annotations

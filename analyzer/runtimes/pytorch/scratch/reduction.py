@@ -211,10 +211,8 @@ def both_extremes(script: Script, device: DeviceProfile, source: TensorMeta) -> 
     kernel = ReductionKernel(2 * width)
     with script.function():
         source = made_contiguous(script, source)
-        reduce(
-            script, device, source, reduced_dims(source, None), both, kernel=kernel,
-            accumulates_in_result=False,
-        )  # fmt: skip
+        dims = reduced_dims(source, None)
+        reduce(script, device, source, dims, both, kernel=kernel, accumulates_in_result=False)
     return results
 
 

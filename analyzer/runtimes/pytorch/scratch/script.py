@@ -1,4 +1,4 @@
-"""What one operator allocates while it runs, in order: its outputs, and memory of its own.
+"""An operator's allocations while it runs, in order: its outputs, and memory of its own.
 
 A rule is a function `(operator, device, script) -> None` registered under the operator's name with `@rule`.
 It lists the kernel's allocations, in the order the kernel makes them, on the `script`; what several rules do
@@ -24,12 +24,12 @@ alike is a part (`@part`):
 6. A rule by full name ("aten::max.dim"), else by name without overload ("aten::max"), says it. The overload
    "default" is no part of a name: rules see "aten::max" for "aten::max.default". An operator without a rule
    allocates its results, in order, and nothing else: of those that `inert.py` lists that is the whole truth.
-   Any other is **unknown**: its results are all that is known, and `known` is False. What its kernel takes
-   besides has no bound that could be proven (`cdist` with p=1 takes 384 MiB in its backward pass, for
-   operands of 0.9), so every figure is then a lower bound (`Estimate.at_least`).
+   Any other is **unknown**: its results are all that is known, and `known` is False. Its kernel's other
+   memory has no bound that could be proven (`cdist` with p=1 takes 384 MiB in its backward pass, for operands
+   of 0.9), so every figure is then a lower bound (`Estimate.at_least`).
 7. A rule has a name that the output cites and `analyze explain` explains: its function's, with hyphens,
-   unless `name` says another. What several rules do alike (cuBLAS's workspace, a reduction's staging) is a
-   `part` with a name of its own, which the bytes it takes carry instead.
+   unless `name` says another. Allocations that several rules share (cuBLAS's workspace, a reduction's
+   staging) are a `part` with a name of its own, which its bytes carry instead.
 8. A part that holds for some releases of torch only says `since` and `until` (`analyzer/releases.py`); under
    others it takes nothing.
 

@@ -108,8 +108,8 @@ def masked_select(operator: Operator, device: DeviceProfile, script: Script) -> 
 
 @rule("aten::nonzero_static")
 def nonzero_static(operator: Operator, device: DeviceProfile, script: Script) -> None:
-    """What is not contiguous is copied; every block counts, and the counts are summed up. There are at most
-    as many blocks as multiprocessors: each takes as many turns as it needs.
+    """An input that is not contiguous is copied; every block counts, and the counts are summed up. There are
+    at most as many blocks as multiprocessors: each takes as many turns as it needs.
 
     Source: `aten/src/ATen/native/cuda/Nonzero.cu` (`nonzero_static_cuda_out_impl`); sizes as PyTorch's own
     code asks for them (torch 2.11).
@@ -130,8 +130,8 @@ def nonzero_static(operator: Operator, device: DeviceProfile, script: Script) ->
 @rule("aten::masked_scatter", "aten::masked_scatter_", name="masked-scatter")
 def masked_scatter(operator: Operator, device: DeviceProfile, script: Script) -> None:
     """The mask's running sum says which value goes where: 8 bytes an element, and CUB's scan. Mask and values
-    are copied where they are not contiguous, a mask also where it is broadcast. What is written to has the
-    result's shape, to which a tensor that is not changed itself is broadcast first.
+    are copied where they are not contiguous, a mask also where it is broadcast. The target has the result's
+    shape, to which a tensor that is not changed itself is broadcast first.
     """
     mask, source = operator.tensor("mask"), operator.tensor("source")
     target = operator.outputs[0] or operator.tensor("self")

@@ -16,8 +16,8 @@ types, with every argument strided, channels-last, and each strided alone. A ste
     -2        the third of the temporaries is given back
     cublas    cuBLAS's workspace
 
-where x is an argument by its name, or o0, o1 for a result. What is not given back lives until the kernel is
-done.
+where x is an argument by its name, or o0, o1 for a result. A temporary that is not given back lives until the
+kernel is done.
 """
 
 from __future__ import annotations

@@ -181,9 +181,9 @@ def _search(operator: Operator, script: Script, *others: TensorMeta | None) -> N
 
 @rule("aten::topk", sure=(Basis.EXACT, Basis.MEASURED))
 def topk(operator: Operator, device: DeviceProfile, script: Script) -> None:
-    """What is not contiguous is copied. Few long rows are shared by several thread blocks: counts a block,
-    256-bin histograms of digits, and the temporary of CUB's scan, twice. More than 4,096 values a row are
-    sorted afterwards, into other tensors.
+    """An input that is not contiguous is copied. Few long rows are shared by several thread blocks: counts a
+    block, 256-bin histograms of digits, and the temporary of CUB's scan, twice. More than 4,096 values a row
+    are sorted afterwards, into other tensors.
     """
     source, values = filled(operator, "self"), filled(operator, 0)
     script.outputs()

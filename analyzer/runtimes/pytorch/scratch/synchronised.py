@@ -1,7 +1,7 @@
 """Batch norm over all ranks (`SyncBatchNorm`), in its parts: a rank's own statistics, everybody's as one,
 normalising.
 
-What ranks tell each other are tensors of the program like any other (`torch/nn/modules/_functions.py`).
+Ranks exchange tensors of the program like any other (`torch/nn/modules/_functions.py`).
 
 Source: `aten/src/ATen/native/cuda/Normalization.cu` and `Normalization.cuh`.
 
@@ -36,8 +36,8 @@ def _merged_copy_bytes(tensor: TensorMeta) -> int:
 
 @rule("aten::batch_norm_stats")
 def batch_norm_stats(operator: Operator, _device: DeviceProfile, script: Script) -> None:
-    """What `SyncBatchNorm` takes of its own input: a channels-last one is reduced over thread blocks through
-    a staging buffer with semaphores.
+    """The statistics `SyncBatchNorm` computes of its own input: a channels-last one is reduced over thread
+    blocks through a staging buffer with semaphores.
 
     Results: (mean, inverse deviation)
     Source: `aten/src/ATen/native/cuda/Normalization.cu` (`batch_norm_stats_cuda`), `Normalization.cuh`.

@@ -178,30 +178,30 @@ def _one_backward(
         result(2)
         if wanted[1]:
             copy = script.temporary(copied)
-            taken = _columns(script, device, windows)
+            columns = _columns(script, device, windows)
             if wanted[2]:
                 shape = (grad.shape[0], grad.shape[1] // windows.groups, *grad.shape[2:])
                 part = contiguous_like(replace(grad, shape=shape, stride=()))
                 sum_over(script, device, part, (0, *range(2, len(shape))))
-            script.release(taken, copy)
+            script.release(columns, copy)
         return made
     copy = script.temporary(copied)
-    taken = -1
+    columns = -1
     if windows.plain:
         result(0)
         if wanted[0]:
-            taken = _columns(script, device, windows)
+            columns = _columns(script, device, windows)
         result(2)
         if wanted[2]:
             sum_over(script, device, grad, (0, *range(2, len(grad.shape))))
         result(1)
         if wanted[1] and not wanted[0]:
-            taken = _columns(script, device, windows)
+            columns = _columns(script, device, windows)
     else:
         for index in range(len(wanted)):
             result(index)
         if wanted[0] or wanted[1]:
-            taken = _columns(script, device, windows)
+            columns = _columns(script, device, windows)
         samples = grad.shape[0] if wanted[2] and isinstance(grad.shape[0], int) else 0
         shape = (grad.shape[1] // windows.groups, *grad.shape[2:])
         part = contiguous_like(replace(grad, shape=shape, stride=()))
@@ -209,7 +209,7 @@ def _one_backward(
             total = script.temporary(windows.bias)
             sum_over(script, device, part, tuple(range(1, len(shape))))
             script.release(total)
-    script.release(taken, copy)
+    script.release(columns, copy)
     return made
 
 

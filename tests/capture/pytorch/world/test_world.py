@@ -276,7 +276,7 @@ def test_nccl_takes_what_was_measured_of_two_gpus(
 def test_other_numbers_of_ranks_are_said_to_be_bounded(tmp_path: Path) -> None:
     found = followed(tmp_path, "dist.all_reduce(torch.zeros(2**18, device='cuda'))\n", ranks=16, rank=9)
     assert any(note.startswith("NCCL bounded") for note in found.estimate.notes)
-    assert nccl.taken({}, load("h200")) == nccl.Taken(0)
+    assert nccl.memory_of({}, load("h200")) == nccl.Memory(0)
 
 
 def test_shards_of_a_world_sum_to_the_whole(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:

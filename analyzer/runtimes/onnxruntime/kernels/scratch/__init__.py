@@ -1,9 +1,9 @@
 """Scratch the CUDA and CPU kernels take from the arena while they run.
 
-1. A rule, one topic a file, says what an operator's kernel takes (`registry`). Operators without a rule take
-   none: their kernels (elementwise, normalisation, copies, matrix products, whose workspace cuBLAS keeps
+1. A rule, one topic a file, sizes the scratch of an operator's kernel (`registry`). Operators without a rule
+   take none: their kernels (elementwise, normalisation, copies, matrix products, whose workspace cuBLAS keeps
    outside the arena) declare no scratch in the sources below.
-2. Of an operator whose kernels nothing is known of only the results are counted, and it is named.
+2. For an operator with unknown kernels only the results are counted, and it is named.
 
 Source: `core/providers/cuda/{nn,math,tensor,rnn,reduction}`, `contrib_ops/cuda`, `core/providers/cpu`,
 `core/mlas/lib/convolve.cpp`; convolutions: `libraries/cudnn/choices.py`.
@@ -37,27 +37,22 @@ from analyzer.runtimes.onnxruntime.rewrite.layout import NHWC
 __all__ = ["RULES", "KernelSettings", "Takes", "before_outputs", "scratch", "takes_scratch", "unknown"]
 
 # The topics register their rules when they are imported.
-_TOPICS = (
-    attention, convolution, cpu_arithmetic, cpu_attention, cpu_integer, cpu_recurrent, cpu_resize, products,
-    recurrent,
-    reduction, tables,
-)  # fmt: skip
+_TOPICS = (attention, convolution, products, recurrent, reduction, tables)
+_CPU_TOPICS = (cpu_arithmetic, cpu_attention, cpu_integer, cpu_recurrent, cpu_resize)
 _KNOWN_DOMAINS = frozenset({"", "ai.onnx", "ai.onnx.ml", NHWC})
 # Copies between host and device that ONNX Runtime inserts (`rewrite/copies.py`): the result, and nothing
 # besides.
 _COPIES = frozenset({"MemcpyFromHost", "MemcpyToHost"})
-KNOWN_CONTRIB = frozenset(
-    {
-        "Attention", "BiasAdd", "BiasDropout", "BiasGelu", "BiasSoftmax", "BiasSplitGelu", "DequantizeLinear",
-        "EmbedLayerNormalization", "FastGelu", "FusedConv", "FusedGemm", "FusedMatMul",
-        "FusedMatMulActivation", "GatherBlockQuantized", "Gelu", "GroupQueryAttention", "MatMulNBits",
-        "MultiHeadAttention", "QuantizeLinear", "DynamicQuantizeMatMul", "MatMulIntegerToFloat", "QGemm",
-        "QLinearAdd", "QLinearAveragePool", "QLinearConcat", "QLinearConv", "QLinearGlobalAveragePool",
-        "QLinearLeakyRelu", "QLinearMul", "QLinearReduceMean", "QLinearSigmoid", "QLinearSoftmax",
-        "QLinearWhere", "QuickGelu", "RotaryEmbedding", "SimplifiedLayerNormalization",
-        "SkipLayerNormalization", "SkipSimplifiedLayerNormalization",
-    }
-)  # fmt: skip
+_KNOWN_CONTRIB = """
+    Attention BiasAdd BiasDropout BiasGelu BiasSoftmax BiasSplitGelu DequantizeLinear EmbedLayerNormalization
+    FastGelu FusedConv FusedGemm FusedMatMul FusedMatMulActivation GatherBlockQuantized Gelu
+    GroupQueryAttention MatMulNBits MultiHeadAttention QuantizeLinear DynamicQuantizeMatMul
+    MatMulIntegerToFloat QGemm QLinearAdd QLinearAveragePool QLinearConcat QLinearConv
+    QLinearGlobalAveragePool QLinearLeakyRelu QLinearMul QLinearReduceMean QLinearSigmoid QLinearSoftmax
+    QLinearWhere QuickGelu RotaryEmbedding SimplifiedLayerNormalization SkipLayerNormalization
+    SkipSimplifiedLayerNormalization
+"""
+KNOWN_CONTRIB = frozenset(_KNOWN_CONTRIB.split())
 
 
 def scratch(node: Node, graph: RuntimeGraph, settings: KernelSettings) -> Takes:

@@ -58,26 +58,26 @@ def convolution_of(node: Node, graph: RuntimeGraph, search: str = "") -> Questio
 def _cuda_conv(node: Node, graph: RuntimeGraph, settings: KernelSettings) -> Takes:
     """conv.cc: the workspace of the first plan of the heuristics that are searched
     (`cudnn_conv_algo_search`), as cuDNN answers it (`libraries/cudnn/choices.py`)."""
-    found = convolution_of(node, graph, settings.search)
-    if found is None or found.call.dtype not in ELEMENT_BYTES:
+    question = convolution_of(node, graph, settings.search)
+    if question is None or question.call.dtype not in ELEMENT_BYTES:
         return []
-    each = _at_each_batch(found) if _at_many(found) else [found]
-    taken = choices_of(settings.device).frontend(each)
-    known = "bounded" if any(one.source == UNKNOWN for one in taken) else "measured"
+    each = _at_each_batch(question) if _at_many(question) else [question]
+    workspaces = choices_of(settings.device).frontend(each)
+    known = "bounded" if any(one.source == UNKNOWN for one in workspaces) else "measured"
     # A request that is not made has no range: nothing, where that is a guess, is a byte.
-    sizes = [max(one.nbytes, int(one.source == UNKNOWN)) for one in taken]
-    size: Any = Lanes(np.array(sizes, np.int64)) if _at_many(found) else sizes[0]
+    sizes = [max(one.nbytes, int(one.source == UNKNOWN)) for one in workspaces]
+    size: Any = Lanes(np.array(sizes, np.int64)) if _at_many(question) else sizes[0]
     return [(size, known)]
 
 
 def doubt(node: Node, graph: RuntimeGraph, settings: KernelSettings) -> int:
     """Return the bytes by which the workspace of a convolution cuDNN was not asked about may be larger or
     smaller. A search over many batches at once keeps no ranges."""
-    found = convolution_of(node, graph, settings.search)
-    if found is None or found.call.dtype not in ELEMENT_BYTES or _at_many(found):
+    question = convolution_of(node, graph, settings.search)
+    if question is None or question.call.dtype not in ELEMENT_BYTES or _at_many(question):
         return 0
-    (taken,) = choices_of(settings.device).frontend([found])
-    return max(taken.high_bytes - taken.nbytes, taken.nbytes - taken.low_bytes)
+    (workspace,) = choices_of(settings.device).frontend([question])
+    return max(workspace.high_bytes - workspace.nbytes, workspace.nbytes - workspace.low_bytes)
 
 
 def _at_many(question: Question) -> bool:
@@ -105,27 +105,22 @@ def _at_each_batch(question: Question) -> list[Question]:
 def _cpu_conv(node: Node, graph: RuntimeGraph, settings: KernelSettings) -> Takes:
     """convolve.cpp (MLAS): a product of matrices where the input already is one; with more filters than
     positions the whole column matrix; otherwise a part of it a thread."""
-    found = convolution_of(node, graph)
-    if found is None:
+    question = convolution_of(node, graph)
+    if question is None:
         return []
-    kernel_ones = all(size == 1 for size in found.call.w_shape[2:])
-    if kernel_ones and not any(node.ints("pads")) and all(size == 1 for size in found.call.stride):
+    kernel_ones = all(size == 1 for size in question.call.w_shape[2:])
+    if kernel_ones and not any(node.ints("pads")) and all(size == 1 for size in question.call.stride):
         return []
-    positions = math.prod(found.y_shape[2:])
-    if found.call.w_shape[0] // found.call.groups > positions:
-        return [(4 * positions * math.prod(found.call.w_shape[1:]), "exact")]
+    positions = math.prod(question.y_shape[2:])
+    if question.call.w_shape[0] // question.call.groups > positions:
+        return [(4 * positions * math.prod(question.call.w_shape[1:]), "exact")]
     return [(_COLUMN_BYTES * settings.threads, "exact")]
 
 
 @rule("cpu", "ConvTranspose")
 def _cpu_conv_transpose(node: Node, graph: RuntimeGraph, settings: KernelSettings) -> Takes:  # noqa: ARG001
     """conv_transpose.cc: the column buffer of one image."""
-    found = convolution_of(node, graph)
-    if found is None:
+    question = convolution_of(node, graph)
+    if question is None:
         return []
-    return [
-        (
-            4 * found.call.w_shape[1] * math.prod(found.call.w_shape[2:]) * math.prod(found.y_shape[2:]),
-            "exact",
-        )
-    ]
+    return [(4 * math.prod(question.call.w_shape[1:]) * math.prod(question.y_shape[2:]), "exact")]

@@ -68,11 +68,11 @@ def _cpu_variadic(node: Node, graph: RuntimeGraph, settings: KernelSettings) -> 
         return []
     size = element_bytes(graph, node.inputs[0])
     shape = shape_of(graph, node.inputs[0])
-    taken = []
+    sizes = []
     for name in node.inputs[1:-1]:
         shape = broadcast(shape, shape_of(graph, name))
-        taken.append(size * math.prod(shape))
-    return [(nbytes, "exact") for nbytes in taken[-2:]]
+        sizes.append(size * math.prod(shape))
+    return [(nbytes, "exact") for nbytes in sizes[-2:]]
 
 
 @rule("cpu", "Where", before_outputs=True)

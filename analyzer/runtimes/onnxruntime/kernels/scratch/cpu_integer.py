@@ -22,13 +22,13 @@ def _cpu_qlinear_matmul(node: Node, graph: RuntimeGraph, settings: KernelSetting
 @rule("cpu", "ConvInteger")
 def _cpu_conv_integer(node: Node, graph: RuntimeGraph, settings: KernelSettings) -> Takes:  # noqa: ARG001
     """conv_integer.cc: one group's columns of one image, unless the input already is the matrix."""
-    found = convolution_of(node, graph)
-    if found is None:
+    question = convolution_of(node, graph)
+    if question is None:
         return []
-    ones = all(size == 1 for size in found.call.w_shape[2:])
-    if ones and not any(node.ints("pads")) and all(size == 1 for size in found.call.stride):
+    ones = all(size == 1 for size in question.call.w_shape[2:])
+    if ones and not any(node.ints("pads")) and all(size == 1 for size in question.call.stride):
         return []
-    return [(math.prod(found.call.w_shape[1:]) * math.prod(found.y_shape[2:]), "exact")]
+    return [(math.prod(question.call.w_shape[1:]) * math.prod(question.y_shape[2:]), "exact")]
 
 
 @rule("cpu", "QLinearConv", "com.microsoft.QLinearConv")

@@ -1,10 +1,10 @@
-"""What a kernel takes where dimensions are `Lanes` (`parametric/lanes.py`): one whole number for each of many
+"""A kernel's scratch where dimensions are `Lanes` (`parametric/lanes.py`): one whole number for each of many
 batches.
 
 A rule that decides alike for all batches is asked once. Otherwise it is asked for those that it decides alike
-for, and for one batch after the other where it needs a single number; what they say is put together again.
-Where a kernel takes memory fewer times at some batch than at others, the last have no bytes there: an arena
-has no chunk for such a request.
+for, and for one batch after the other where it needs a single number; the answers are joined again. Where a
+kernel takes memory fewer times at some batch than at others, the last have no bytes there: an arena has no
+chunk for such a request.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from analyzer.runtimes.onnxruntime.graph import Node, RuntimeGraph
 from analyzer.runtimes.onnxruntime.kernels.scratch.registry import Estimate, KernelSettings, Takes
 
 
-def taken(
+def scratch_in_lanes(
     rule: Estimate, node: Node, graph: RuntimeGraph, settings: KernelSettings, lane_count: int
 ) -> Takes:
     """Return the rule's scratch for a node; sizes may be `Lanes`, zero in lanes without the request."""

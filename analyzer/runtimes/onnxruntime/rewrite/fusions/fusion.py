@@ -1,4 +1,4 @@
-"""What a fusion is: a function that joins nodes, with what it begins at, what it takes in and makes, and its
+"""Fusions: functions that join nodes, each with the operators it begins at, takes in and makes, and its
 source.
 
 Operators of ONNX go by their name, others by "domain.name".

@@ -1,4 +1,4 @@
-"""What fusions ask of a graph around a node, and how they put one node in place of several."""
+"""Matching and replacement for fusions: questions about the graph around a node, one node for several."""
 
 from __future__ import annotations
 
@@ -49,9 +49,15 @@ def chain(editor: Editor, start: Node, *ops: str) -> list[Node] | None:
 
 
 def replace(
-    editor: Editor, last: Node, rest: list[Node], op: str, inputs: list[str], domain: str = "",
-    attributes: dict[str, Any] | None = None, name: str | None = None,
-) -> None:  # fmt: skip
+    editor: Editor,
+    last: Node,
+    rest: list[Node],
+    op: str,
+    inputs: list[str],
+    domain: str = "",
+    attributes: dict[str, Any] | None = None,
+    name: str | None = None,
+) -> None:
     """Replace `last` and the nodes before it by a fused node, named for its operator by default."""
     editor.add(
         op if name is None else name, op, inputs, list(last.outputs), attributes, domain, last.provider

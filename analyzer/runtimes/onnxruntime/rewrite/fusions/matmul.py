@@ -17,10 +17,8 @@ _PRODUCTS = ("MatMul", f"{MICROSOFT}.FusedMatMul")
 _FUSED = (f"{MICROSOFT}.FusedMatMul",)
 _NBITS_BIAS = 5  # place of the bias among MatMulNBits' inputs
 _TYPES = frozenset({"float32", "float16", "bfloat16", "float64"})
-_ACTIVATIONS = (
-    "Elu", "HardSigmoid", "LeakyRelu", "Relu", "Selu", "Sigmoid", "Softplus", "Softsign", "Tanh",
-    "ThresholdedRelu",
-)  # fmt: skip
+_NAMES = "Elu HardSigmoid LeakyRelu Relu Selu Sigmoid Softplus Softsign Tanh ThresholdedRelu"
+_ACTIVATIONS = tuple(_NAMES.split())
 
 
 @fusion(

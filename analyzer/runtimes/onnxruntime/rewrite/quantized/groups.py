@@ -393,18 +393,13 @@ def _laid_out(editor: Editor, like: str, dtype: str, shape: tuple[int, ...]) -> 
     return name
 
 
-# Operator -> what makes its group an integer operator; whether it did.
+_MOVEMENT = "Expand Flatten Gather GatherElements Reshape Slice Squeeze Tile Transpose Unsqueeze"
+# Operator -> a function that makes its group an integer operator; whether it did.
 ACTIONS: dict[str, Callable[[Editor, Group], bool]] = {
     "Split": _split,
     **dict.fromkeys(("DepthToSpace", "Resize"), _resampling),
     **dict.fromkeys(("MaxPool", "ReduceMax", "ReduceMin"), _choosing),
-    **dict.fromkeys(
-        (
-            "Expand", "Flatten", "Gather", "GatherElements", "Reshape", "Slice", "Squeeze", "Tile",
-            "Transpose", "Unsqueeze",
-        ),
-        _drop_around_data_movement,
-    ),
+    **dict.fromkeys(_MOVEMENT.split(), _drop_around_data_movement),
     "ArgMax": _position,
     **dict.fromkeys(("AveragePool", "LeakyRelu", "GlobalAveragePool", "Sigmoid", "Softmax"), _unary),
     **dict.fromkeys(("Add", "Mul"), _binary),
@@ -413,4 +408,4 @@ ACTIONS: dict[str, Callable[[Editor, Group], bool]] = {
     "MatMul": _matmul,
     "Gemm": _gemm,
     "Where": _where,
-}  # fmt: skip
+}

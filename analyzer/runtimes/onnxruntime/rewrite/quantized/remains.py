@@ -1,4 +1,4 @@
-"""What is left around QuantizeLinear and DequantizeLinear on the CPU provider (level extended).
+"""Cleanup around QuantizeLinear and DequantizeLinear on the CPU provider (level extended).
 
 1. A Relu whose result only a Q reads goes if the Q's zero point is its type's least value: the Q cuts off the
    same. A Clip goes if the Q's range lies within it.

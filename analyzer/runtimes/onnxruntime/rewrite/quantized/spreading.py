@@ -50,9 +50,13 @@ from analyzer.runtimes.onnxruntime.rewrite.quantized.pairs import (
 _LIMITS = {"uint8": (0, 255), "int8": (-128, 127), "uint16": (0, 65535), "int16": (-32768, 32767)}
 # Operators that only move elements, and the versions in which quantization is carried past them.
 _MOVES: dict[str, tuple[int, ...]] = {
-    "MaxPool": (12,), "Reshape": (5, 13, 14, 19, 21), "Transpose": (1, 13, 21), "Squeeze": (1, 11, 13, 21),
-    "Unsqueeze": (1, 11, 13, 21), "Slice": (1, 10, 11, 13),
-}  # fmt: skip
+    "MaxPool": (12,),
+    "Reshape": (5, 13, 14, 19, 21),
+    "Transpose": (1, 13, 21),
+    "Squeeze": (1, 11, 13, 21),
+    "Unsqueeze": (1, 11, 13, 21),
+    "Slice": (1, 10, 11, 13),
+}
 _WEIGHTED = ("Conv", "ConvTranspose", "Gemm")
 _INT32 = 6  # TensorProto.DataType
 
@@ -316,11 +320,8 @@ def one_reader_each(editor: Editor) -> None:
             # not its own.
             symbols = editor.value(node.inputs[0]).symbols
             name = editor.new_value(edge.value, value.shape, symbols, f"{edge.value}/duplicated")
-            editor.add(
-                f"{node.name}/duplicated", node.op, list(node.inputs), [name], dict(node.attributes),
-                node.domain,
-                node.provider,
-            )  # fmt: skip
+            like_node = dict(node.attributes), node.domain, node.provider
+            editor.add(f"{node.name}/duplicated", node.op, list(node.inputs), [name], *like_node)
             reroute(editor, edge, name)
 
 

@@ -26,14 +26,12 @@ from analyzer.runtimes.onnxruntime.rewrite.transposes.reshaping import reshape
 
 Handler = Callable[[Editor, Node, Perm], bool]
 
-_UNARY = frozenset(
-    {
-        "Cast", "Exp", "Identity", "LeakyRelu", "Log", "Reciprocal", "Relu", "Sigmoid", "Sqrt", "Tanh", "Abs",
-        "Not", "Ceil", "Floor", "Neg", "Erf", "HardSigmoid", "Round", "IsInf", "IsNaN", "Selu", "Shrink",
-        "Sign", "Softplus", "Softsign", "ThresholdedRelu", "Celu", "HardSwish", "Sin", "Cos", "Tan", "Sinh",
-        "Cosh", "Asin", "Acos", "Atan", "Asinh", "Acosh", "Atanh", "Clip", "CastLike",
-    }
-)  # fmt: skip
+_UNARY_NAMES = """
+    Cast Exp Identity LeakyRelu Log Reciprocal Relu Sigmoid Sqrt Tanh Abs Not Ceil Floor Neg Erf HardSigmoid
+    Round IsInf IsNaN Selu Shrink Sign Softplus Softsign ThresholdedRelu Celu HardSwish Sin Cos Tan Sinh Cosh
+    Asin Acos Atan Asinh Acosh Atanh Clip CastLike
+"""
+_UNARY = frozenset(_UNARY_NAMES.split())
 _REDUCE = frozenset(
     {
         f"Reduce{kind}"

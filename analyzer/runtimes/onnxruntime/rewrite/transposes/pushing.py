@@ -22,12 +22,11 @@ from analyzer.runtimes.onnxruntime.rewrite.transposes.permutation import (
     permuted,
 )
 
-BROADCAST = frozenset(
-    {
-        "Add", "Max", "Min", "Mul", "Sub", "Div", "And", "Or", "Xor", "Mod", "PRelu", "BitShift", "Equal",
-        "Greater", "Less", "GreaterOrEqual", "LessOrEqual", "Mean", "Sum", "Pow", "Where",
-    }
-)  # fmt: skip
+_BROADCAST = """
+    Add Max Min Mul Sub Div And Or Xor Mod PRelu BitShift Equal Greater Less GreaterOrEqual LessOrEqual Mean
+    Sum Pow Where
+"""
+BROADCAST = frozenset(_BROADCAST.split())
 
 
 def inputs_of(editor: Editor, node: Node) -> list[int]:
