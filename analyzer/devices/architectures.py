@@ -40,7 +40,7 @@ class Architecture:
         and cuDNN's attention need (`check_sm_version`, `sdp_utils.cpp`).
     volta: tensor cores take float16, whose rows efficient attention then wants aligned
         (`minimum_gemm_alignment`, `sdp_utils.cpp`), and its backward pass splits the keys
-        (`kEnableSplitKeys`, `kernel_backward.h`).
+        (`kEnableSplitKeys`, `kernel_backward.h`); cuDNN has depthwise convolutions for them.
     roomy_tiles: the types for which the backward pass of efficient attention has tiles of 128 x 64 above head
         size 64: "all", "half" (float16, bfloat16) or "" (`kernel_backward.h`, `kBlockSizeI`).
     narrow_backward: flash attention's backward pass takes head sizes above 192 in part only
