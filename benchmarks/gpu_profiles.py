@@ -68,7 +68,7 @@ _MIB = 1 << 20
 _SEEN_SO = "published: processes on sixteen GPUs of compute capability 7.0 to 12.0 (benchmarks/gpu_profiles.py, rule 2)"
 _UNSEEN = "assumed from GPUs of compute capability 7.0 to 12.0 (benchmarks/gpu_profiles.py, rule 2)"
 # Compute capabilities nobody published a context of.
-_NOT_SEEN = ("10.0", "10.3")
+_NOT_SEEN = ("6.0", "10.0", "10.3")
 # A record for each GPU. listed_mib: what nvidia-smi lists; in_logs: whether that and NVML's names were looked up in logs of it; source: of the
 # multiprocessors. cuda_mib: what CUDA has of it, the least and the most that public logs from Linux say, and between them the one with the newest
 # driver (580, which CUDA 13 wants); cuda_seen: what they are. "N torch R" is the first line of Ultralytics' programs or `_CudaDeviceProperties`

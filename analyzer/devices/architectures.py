@@ -38,6 +38,9 @@ class Architecture:
         the L2 cache where that was measured, else the most it can be.
     ampere: tensor cores take bfloat16 and TF32, and blocks copy to shared memory asynchronously, which flash
         and cuDNN's attention need (`check_sm_version`, `sdp_utils.cpp`).
+    volta: tensor cores take float16, whose rows efficient attention then wants aligned
+        (`minimum_gemm_alignment`, `sdp_utils.cpp`), and its backward pass splits the keys
+        (`kEnableSplitKeys`, `kernel_backward.h`); cuDNN has depthwise convolutions for them.
     roomy_tiles: the types for which the backward pass of efficient attention has tiles of 128 x 64 above head
         size 64: "all", "half" (float16, bfloat16) or "" (`kernel_backward.h`, `kBlockSizeI`).
     narrow_backward: flash attention's backward pass takes head sizes above 192 in part only
@@ -60,6 +63,7 @@ class Architecture:
     l2_bytes: int = 0
     cleared_bytes: int = 128 * _MIB
     ampere: bool = True
+    volta: bool = True
     roomy_tiles: str = ""
     narrow_backward: bool = False
     prefers_cudnn: bool = False
@@ -69,10 +73,10 @@ class Architecture:
     persistent_layers: bool = True
 
 
-def _before_ampere(threads: int, blocks: int, shared_bytes: int) -> Architecture:
-    limits = (threads, blocks, shared_bytes, shared_bytes)
-    choices: dict[str, Any] = {"ampere": False, "roomy_tiles": "half", "persistent_layers": False}
-    return Architecture(*limits, "turing", "ampere", 6 * _MIB, **choices)
+def _before_ampere(threads: int, blocks: int, shared_bytes: int, **more: Any) -> Architecture:
+    values: dict[str, Any] = {"block_shared_bytes": shared_bytes, "l2_bytes": 6 * _MIB, "roomy_tiles": "half"}
+    fixed: dict[str, Any] = {"cub": "turing", "lu": "ampere", "ampere": False, "persistent_layers": False}
+    return Architecture(threads, blocks, shared_bytes, **{**fixed, **values, **more})
 
 
 def _data_center(lu: str, l2_bytes: int, roomy_tiles: str, **more: Any) -> Architecture:
@@ -91,6 +95,9 @@ def _workstation(l2_bytes: int = 0) -> Architecture:
 
 # By compute capability.
 ARCHITECTURES: Mapping[tuple[int, int], Architecture] = {
+    (6, 0): _before_ampere(
+        2048, 32, 64 * _KIB, block_shared_bytes=48 * _KIB, l2_bytes=4 * _MIB, volta=False, roomy_tiles=""
+    ),
     (7, 0): _before_ampere(2048, 32, 96 * _KIB),
     (7, 5): _before_ampere(1024, 16, 64 * _KIB),
     (8, 0): Architecture(2048, 32, 164 * _KIB, 163 * _KIB, "ampere", "ampere", 40 * _MIB, roomy_tiles="all"),

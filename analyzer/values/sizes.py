@@ -34,6 +34,10 @@ _UNIQUE = (aten._unique2.default, aten._unique.default, aten.unique_dim.default)
 _CONSECUTIVE = (aten.unique_consecutive.default, aten.unique_dim_consecutive.default)
 _COUNTING = (*_UNIQUE, *_CONSECUTIVE, aten.bincount.default)
 
+# Positions of what is not zero are found as rows and columns, then as numbers; of blocks, in the last two
+# (`dense_to_sparse_compressed`, TensorConversions.cpp).
+_BLOCKING = ("aten::_to_sparse_bsr", "aten::_to_sparse_bsc")
+COMPRESSING = ("aten::_to_sparse_csr", "aten::_to_sparse_csc", *_BLOCKING)
 # The operand they select from.
 _SELECTING = {"aten::masked_select": "self", "aten::masked_scatter_backward": "grad_output"}
 
@@ -48,7 +52,7 @@ def masks_of(call: DispatchedCall) -> list[torch.Tensor]:
     match call.name:
         case "aten::nonzero":
             return [call.argument("self")]
-        case "aten::_to_sparse" | "aten::_to_sparse_csr" | "aten::_to_sparse_csc":  # `nonzero` within
+        case name if name == "aten::_to_sparse" or name in COMPRESSING:  # `nonzero` within
             return [call.argument("self")] if call.argument("self").layout == torch.strided else []
         case name if name in _SELECTING:
             return [call.argument("mask")]
@@ -90,6 +94,9 @@ def most(call: DispatchedCall, at_most: Callable[[torch.Tensor], int | None] = l
     if not (masks := masks_of(call)):
         return None
     count = at_most(masks[0])
+    if call.name in _BLOCKING:
+        places: int = masks[0].numel() // math.prod(call.argument("blocksize"))
+        return places if count is None else min(count, places)
     return int(masks[0].numel()) if count is None else count
 
 
@@ -100,6 +107,9 @@ def count(
 ) -> int | None:
     """Return the number of results from the values that decide it; None if these are unknown. value_of: a
     tensor's value; not_zero: its number of non-zero elements."""
+    if call.name in _BLOCKING:
+        matrix = value_of(call.argument("self"))
+        return None if matrix is None else _blocks(matrix, *call.argument("blocksize"))
     if masks := masks_of(call):
         each = [not_zero(mask) for mask in masks]
         if None in each:
@@ -121,6 +131,12 @@ def count(
     )
     dim = call.argument("dim") if "dim" in places(func) else None
     return int((counted[0] if isinstance(counted, tuple) else counted).size(dim or 0))
+
+
+def _blocks(matrix: torch.Tensor, down: int, across: int) -> int:
+    """Return how many blocks of a matrix hold a number that is not zero."""
+    rows, columns = matrix.nonzero(as_tuple=True)
+    return int((rows // down * matrix.shape[1] + columns // across).unique().numel())
 
 
 def unbounded(call: DispatchedCall) -> bool:

@@ -45,9 +45,9 @@ _FALSE_IF_HEALTHY = ("any", "eq", "ne", "lt", "le", "gt", "ge", "logical", "isna
 _RESHAPES = "set_ as_strided_ transpose_ t_ swapaxes_ swapdims_ squeeze_ unsqueeze_ detach_"
 # Products that coalesce a sparse matrix first (aten/src/ATen/native/sparse/cuda/SparseCUDATensorMath.cu).
 _COALESCING = ("mm", "addmm", "mv", "addmv", "bmm", "_sparse_addmm")
-# Positions of what is not zero are found as rows and columns, then as numbers (`dense_to_sparse_compressed`,
+# Blocks are made on the host, of what lies in the same order (`_compressed_to_block_compressed_cpu`,
 # TensorConversions.cpp).
-_COMPRESSING = ("_to_sparse_csr", "_to_sparse_csc")
+_BLOCKED_FROM = {"_to_sparse_bsr": torch.sparse_csr, "_to_sparse_bsc": torch.sparse_csc}
 # They look at numbers before they go on (LinearAlgebra.cpp, BatchLinearAlgebra.cpp, DistributionTemplates.h
 # of aten/src/ATen/native).
 _ASKING = ("linalg_eig", "linalg_matrix_exp", "normal")
@@ -112,7 +112,8 @@ class ProcessValues:
         values = known_values.operands(func, operands, written) if on_device or _makes_there(kwargs) else None
         most = known_values.most_not_zero(call) if on_device else None
         sizes = self._sizes_asked(op, call, operands) if on_device else []
-        RUNTIME.emulated_begin(int(not op.reads), (ctypes.c_int64 * len(sizes))(*sizes), len(sizes))
+        reads = op.reads or (op.name in _BLOCKED_FROM and args[0].layout is _BLOCKED_FROM[op.name])
+        RUNTIME.emulated_begin(int(not reads), (ctypes.c_int64 * len(sizes))(*sizes), len(sizes))
         try:
             result = run(*args, **kwargs)
         finally:
@@ -198,7 +199,7 @@ class ProcessValues:
         size = self._size(call)
         if op.name == "_to_sparse" and (places := sizes.places_of_entries(call)) is not None:
             return [size, *[min(size, places)] * _UNIQUE_ASKS]
-        return [size] * asks * (2 if op.name in _COMPRESSING else 1)
+        return [size] * asks * (2 if call.name in sizes.COMPRESSING else 1)
 
     def _size(self, call: DispatchedCall) -> int:
         """Return how many results there are, or elements written to: by values, else at most."""

@@ -1,5 +1,5 @@
 /* cuSPARSE's products of a sparse matrix with a dense one (cusparse.h): how large their buffers are, the analyzer tells
-   (`analyzer/libraries/cusparse.py`). Everything else of it is refused. */
+   (`analyzer/libraries/cusparse.py`). Those of blocks (bsrmm, bsrmv) have no buffer. Everything else of it is refused. */
 #include "emulated.h"
 #include "question.h"
 #include <stdlib.h>
@@ -22,6 +22,11 @@ static int made(Matrix **matrix, int64_t rows, int64_t columns, int64_t entries)
 ANSWER int cusparseCreateCsr(Matrix **matrix, int64_t rows, int64_t columns, int64_t entries) { return made(matrix, rows, columns, entries); }
 ANSWER int cusparseCreateDnMat(Matrix **matrix, int64_t rows, int64_t columns) { return made(matrix, rows, columns, rows * columns); }
 ANSWER int cusparseCreateDnVec(Matrix **matrix, int64_t size) { return made(matrix, size, 1, size); }
+ANSWER int cusparseCreateMatDescr(Matrix **matrix) { return made(matrix, 0, 0, 0); }
+ANSWER int cusparseDestroyMatDescr(Matrix *matrix) { free(matrix); return OK; }
+#define NO_BUFFER(name) ANSWER int name(void *handle) { (void)handle; return OK; }
+NO_BUFFER(cusparseSbsrmm) NO_BUFFER(cusparseDbsrmm) NO_BUFFER(cusparseCbsrmm) NO_BUFFER(cusparseZbsrmm)
+NO_BUFFER(cusparseSbsrmv) NO_BUFFER(cusparseDbsrmv) NO_BUFFER(cusparseCbsrmv) NO_BUFFER(cusparseZbsrmv)
 ANSWER int cusparseDestroySpMat(Matrix *matrix) { free(matrix); return OK; }
 ANSWER int cusparseDestroyDnMat(Matrix *matrix) { free(matrix); return OK; }
 ANSWER int cusparseDestroyDnVec(Matrix *matrix) { free(matrix); return OK; }

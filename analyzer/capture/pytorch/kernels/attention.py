@@ -177,7 +177,8 @@ class AttentionChoice:
         if mask is not None and mask.requires_grad and not torch.is_grad_enabled():
             return False
         bits = 16 if q.dtype in _HALF else 32
-        alignment = 128 // bits if self._architecture.ampere or bits == 16 else 1
+        aligned = self._architecture.ampere or (bits == 16 and self._architecture.volta)
+        alignment = 128 // bits if aligned else 1
         if q.size(3) != k.size(3) or q.size(3) % alignment or v.size(3) % alignment:
             return False
         if any(t.stride(-1) != 1 for t in (q, k, v)):

@@ -1,5 +1,5 @@
-"""Compressed sparse matrices (CSR and CSC) on the pretended GPU: what their operators do to the three tensors
-they are made of.
+"""Compressed sparse matrices (CSR and CSC; BSR and BSC, of blocks) on the pretended GPU: what their operators
+do to the three tensors they are made of.
 
 A graph's adjacency matrix as graph libraries hand it to the GPU: `crow_indices`, where each row's entries
 begin, `col_indices` and `values` (for CSC: `ccol_indices`, `row_indices`). PyTorch has compressed meta
@@ -31,7 +31,9 @@ Source: `aten/src/ATen/native/TensorConversions.cpp` (`sparse_compressed_to_flip
 `addmm_sparse_compressed_dense`), `sparse/cuda/SparseBlas.cpp`, `SparseBlasImpl.cpp` (`spmm`, `spgemm`,
 `addmv_out_sparse_csr`), `SparseCsrTensor.cpp` (`transpose_sparse_csr`).
 
-Not modelled: batches of matrices, blocks (BSR, BSC), entries that are vectors, sums of two compressed
+What blocks need besides is in `blocks.py`.
+
+Not modelled: batches of matrices, entries that are vectors, sums of two compressed
 matrices, reductions other than the sum of everything, gradients for the matrix's values in its own layout.
 """
 
@@ -44,9 +46,9 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.utils._python_dispatch import _disable_current_modes
 
-from analyzer.capture.pytorch.kernels import products
+from analyzer.capture.pytorch.kernels import blocks, products
 from analyzer.capture.pytorch.recording.copies import to_host
-from analyzer.capture.pytorch.recording.parts import COMPRESSED_LAYOUTS, is_compressed
+from analyzer.capture.pytorch.recording.parts import BY_ROWS, COMPRESSED_LAYOUTS, is_compressed
 from analyzer.capture.pytorch.recording.parts import compressed_parts as parts
 
 if TYPE_CHECKING:
@@ -54,6 +56,9 @@ if TYPE_CHECKING:
 
 aten = torch.ops.aten
 _META = torch.device("meta")
+_FLIPPED = dict(zip(COMPRESSED_LAYOUTS, (*COMPRESSED_LAYOUTS[2:], *COMPRESSED_LAYOUTS[:2]), strict=True))
+BLOCKED = (torch.sparse_bsr, torch.sparse_bsc)
+_PLAIN = "batches of compressed sparse tensors, and entries that are vectors, cannot be followed"
 UNSAFE = aten._sparse_compressed_tensor_unsafe.default
 MADE = aten.sparse_compressed_tensor.comp_plain_value_size
 _SIZED_BY_DATA = aten.sparse_compressed_tensor.comp_plain_value
@@ -82,12 +87,13 @@ def _new(
     **kwargs: Any,
 ) -> Any:
     """Make a tensor of these parts; without a size the host reads the largest column index."""
-    if layout not in COMPRESSED_LAYOUTS or compressed.dim() != 1 or values.dim() != 1:
-        raise NotImplementedError("batches and blocks of compressed sparse tensors cannot be followed")
+    if compressed.dim() != 1 or values.dim() != (3 if layout in BLOCKED else 1):
+        raise NotImplementedError(_PLAIN)
     if size is None:
-        rows = compressed.shape[0] - 1
-        columns = int(plain.max().item()) + 1 if plain.numel() else 0
-        size = (rows, columns) if layout is torch.sparse_csr else (columns, rows)
+        own = compressed.shape[0] - 1
+        other = int(plain.max().item()) + 1 if plain.numel() else 0
+        down, across = blocks.size_of(values)
+        size = (own * down, other * across) if layout in BY_ROWS else (other * down, own * across)
     return compressed_tensor(compressed, plain, values, size, layout)
 
 
@@ -131,15 +137,17 @@ def _transposed(_: Recorder, tensor: torch.Tensor, first: int = 0, second: int =
     """Return the same parts, read the other way."""
     if first % 2 == second % 2:
         return tensor
-    layout = torch.sparse_csc if tensor.layout is torch.sparse_csr else torch.sparse_csr
-    return compressed_tensor(*parts(tensor), reversed(tensor.shape), layout)
+    compressed, plain, values = parts(tensor)
+    values = values.mT if values.dim() > 1 else values
+    return compressed_tensor(compressed, plain, values, reversed(tensor.shape), _FLIPPED[tensor.layout])
 
 
 def _flipped(recorder: Recorder, tensor: torch.Tensor) -> Any:
-    """Return a CSC tensor of the same matrix for a CSR one, and the other way round."""
+    """Return a CSC tensor of the same matrix for a CSR one, and the other way round; so with BSR and BSC."""
     compressed, plain, values = parts(tensor)
-    by_rows = tensor.layout is torch.sparse_csr
-    own, other = tensor.shape if by_rows else reversed(tensor.shape)
+    by_rows = tensor.layout in BY_ROWS
+    places = [length // size for length, size in zip(tensor.shape, blocks.size_of(values), strict=True)]
+    own, other = places if by_rows else reversed(places)
     count, small = plain.shape[0], compressed.dtype is torch.int32
     offset = _batch_offset(compressed, count)
     past = compressed.narrow(0, 0, own).add(offset.expand(own))
@@ -160,8 +168,7 @@ def _flipped(recorder: Recorder, tensor: torch.Tensor) -> Any:
     begins = aten._convert_indices_from_coo_to_csr(in_order[0], other, out_int32=small)
     result = begins.new_zeros(other + 1)  # `compressed_to_batched_compressed_indices`
     result.narrow(0, 1, other).copy_(begins.narrow(0, 1, other) - begins.narrow(0, 0, 1))
-    layout = torch.sparse_csc if by_rows else torch.sparse_csr
-    return compressed_tensor(result, in_order[1], values, tensor.shape, layout)
+    return compressed_tensor(result, in_order[1], values, tensor.shape, _FLIPPED[tensor.layout])
 
 
 def _batch_offset(compressed: Any, count: int) -> Any:
@@ -185,12 +192,32 @@ def _to_compressed(
     if tensor.layout is layout:
         return tensor
     if dense_dim or tensor.dim() != 2:
-        raise NotImplementedError("batches and blocks of compressed sparse tensors cannot be followed")
+        raise NotImplementedError(_PLAIN)
+    if tensor.layout in BLOCKED:
+        raise RuntimeError(f"expected SparseCsr or SparseCsc layout but got {tensor.layout}")
     if is_compressed(tensor):
         return _flipped(recorder, tensor)
     if tensor.layout is torch.sparse_coo:
         return _compressed_coo(tensor, layout)
     return _compressed_dense(tensor, layout)
+
+
+def _to_blocks(
+    recorder: Recorder, tensor: torch.Tensor, block: Any, dense_dim: Any = None, *, layout: Any
+) -> Any:
+    """Any matrix as a BSR or BSC one; of another order of rows and columns by way of its own."""
+    if dense_dim or tensor.dim() != 2:
+        raise NotImplementedError(_PLAIN)
+    if tensor.layout is layout:
+        return tensor
+    if tensor.layout in BLOCKED:
+        return _flipped(recorder, tensor)
+    if tensor.layout is torch.strided:
+        return _compressed_dense(tensor, layout, (block[0], block[1]))
+    own = torch.sparse_csr if layout in BY_ROWS else torch.sparse_csc
+    matrix = _to_compressed(recorder, tensor, layout=own)
+    new = blocks.from_compressed(recorder, matrix, (block[0], block[1]), layout)
+    return compressed_tensor(*new, tensor.shape, layout)
 
 
 def _compressed_coo(tensor: torch.Tensor, layout: Any) -> Any:
@@ -204,26 +231,42 @@ def _compressed_coo(tensor: torch.Tensor, layout: Any) -> Any:
     return compressed_tensor(begins, indices[1].contiguous(), values, tensor.shape, layout)
 
 
-def _compressed_dense(tensor: torch.Tensor, layout: Any) -> Any:
+def _compressed_dense(tensor: torch.Tensor, layout: Any, block: tuple[int, int] | None = None) -> Any:
     """Compress a dense tensor: non-zero positions are found as rows and columns, then as numbers."""
-    by_rows = layout is torch.sparse_csr
-    mask = tensor != 0
+    by_rows, shape = layout in BY_ROWS, tensor.shape
+    not_zero = mask = tensor != 0
+    if block is not None:
+        tensor = blocks.tiles(tensor, block)
+        tiles = blocks.tiles(not_zero, block)
+        mask = tiles.sum((2, 3)) != 0
+        del tiles
     if not by_rows:
-        mask, tensor = mask.t(), tensor.t()
+        mask, tensor = mask.t(), tensor.transpose(0, 1)
     indices = mask.nonzero()
     begins = aten._convert_indices_from_coo_to_csr(indices[:, 0], mask.shape[0], out_int32=False)
     positions = mask.flatten().nonzero().flatten()
-    values = tensor.flatten().index_select(0, positions)
-    shape = tensor.shape if by_rows else tuple(reversed(tensor.shape))
+    values = tensor.flatten(0, 1).index_select(0, positions)
     return compressed_tensor(begins, indices[:, 1], values, shape, layout)
+
+
+def entries(tensor: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, bool]:
+    """Return rows and columns of each element, the values, and whether they are in order
+    (`sparse_compressed_to_sparse`)."""
+    compressed, plain, values = parts(tensor)
+    by_rows, block = tensor.layout in BY_ROWS, blocks.size_of(values)
+    indices = aten._convert_indices_from_csr_to_coo(compressed, plain, out_int32=False, transpose=not by_rows)
+    if values.dim() > 1:
+        indices, values = blocks.coordinates(indices, block), values.flatten()
+    return indices, values, (by_rows and block[0] == 1) or plain.shape[0] < 2
 
 
 def _to_dense(recorder: Recorder, tensor: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
     """`sparse_compressed_to_dense`: zeros, and the entries added at the places of one number each."""
     compressed, plain, values = parts(tensor)
-    rows, columns = tensor.shape
-    by_rows = tensor.layout is torch.sparse_csr
-    dense = values.new_zeros(rows, columns)
+    block = blocks.size_of(values)
+    rows, columns = tensor.shape[0] // block[0], tensor.shape[1] // block[1]
+    by_rows = tensor.layout in BY_ROWS
+    dense = values.new_zeros(tensor.shape)
     batch = compressed.new_zeros(1).repeat_interleave(plain.shape[0])
     begins = _begins_in_batch(compressed, plain.shape[0])
     indices = aten._convert_indices_from_csr_to_coo(begins, plain, out_int32=False, transpose=not by_rows)
@@ -236,14 +279,18 @@ def _to_dense(recorder: Recorder, tensor: torch.Tensor, *args: Any, **kwargs: An
     within, past = column + down, before * columns
     places = within + past
     del down, before, within, past
-    dense.view(-1).index_add_(0, places, values)
-    return dense
+    if values.dim() == 1:
+        dense.view(-1).index_add_(0, places, values)
+        return dense
+    dense.view(-1, *block).index_add_(0, places, values)
+    return dense.view(rows, columns, *block).transpose(1, 2).reshape(tensor.shape)
 
 
 def _begins_in_batch(compressed: Any, count: int) -> Any:
     """Concatenate the compressed indices of all matrices of a batch, of which there is one."""
     own = compressed.shape[0] - 1
-    matrix = compressed.new_zeros(1).repeat_interleave(own)
+    zero = compressed.new_zeros(1)  # lives, as all of one expression
+    matrix = zero.repeat_interleave(own)
     past = count * matrix
     begins = compressed.narrow(0, 0, own) + past
     one = compressed.new_ones(1)
@@ -254,6 +301,7 @@ def _begins_in_batch(compressed: Any, count: int) -> Any:
 def _mm(recorder: Recorder, one: Any, other: Any) -> Any:
     """`_sparse_csr_mm`: zeros, and their sum with the product."""
     if is_compressed(one) and is_compressed(other):
+        _no_blocks(one, other)
         one, other = (_to_compressed(recorder, part) for part in (one, other))
         return _product_of_two(recorder, one, other)
     if is_compressed(one) and one.layout is torch.sparse_csc:
@@ -289,21 +337,38 @@ def _addmm(recorder: Recorder, start: Any, one: Any, other: Any, *, beta: Any = 
     result.copy_(start.expand_as(result))
     if not all(matrix.numel() and _entries(matrix) for matrix in (one, other)):
         return result
-    if is_compressed(one):
+    if one.layout is torch.sparse_bsr:
+        blocks.multiply(recorder, result, start.expand_as(result), one, other, beta, alpha)
+    elif other.layout is torch.sparse_bsc:
+        turned, spread = _transposed(recorder, other), start.expand_as(result).t()
+        blocks.multiply(recorder, result.t(), spread, turned, one.t(), beta, alpha)
+    elif is_compressed(one):
+        _no_blocks(one, other)
         turned = _to_compressed(recorder, one)
         products.with_dense(recorder, result, parts(turned), other)
     else:
+        _no_blocks(one, other)
         turned = _to_compressed(recorder, _transposed(recorder, other))
         products.with_dense(recorder, result.t(), parts(turned), one.t())
     return result
 
 
+def _no_blocks(one: Any, other: Any) -> None:
+    """Raise PyTorch's error for a product of blocks that has no kernel."""
+    if one.layout in BLOCKED or other.layout in BLOCKED:
+        raise RuntimeError(f"addmm: computation on CUDA is not implemented for {one.layout} @ {other.layout}")
+
+
 def _mv(recorder: Recorder, matrix: Any, vector: Any) -> Any:
     """`addmv_out_sparse_csr`: the result, then the matrix by rows, and cuSPARSE's buffer."""
     result = vector.new_empty(matrix.shape[0])
-    matrix = _to_compressed(recorder, matrix)
+    if matrix.layout is not torch.sparse_bsr:
+        matrix = _to_compressed(recorder, matrix)
     if not _entries(matrix):
         return result.zero_()
+    if matrix.layout is torch.sparse_bsr:
+        blocks.multiply_vector(recorder, result, matrix, vector)
+        return result
     products.with_dense(recorder, result, parts(matrix), vector)
     return result
 
@@ -342,6 +407,8 @@ MAKERS: dict[Any, Callable[..., Any]] = {
     _SIZED_BY_DATA: _new,
     aten._to_sparse_csr.default: _to_compressed,
     aten._to_sparse_csc.default: functools.partial(_to_compressed, layout=torch.sparse_csc),
+    aten._to_sparse_bsr.default: functools.partial(_to_blocks, layout=torch.sparse_bsr),
+    aten._to_sparse_bsc.default: functools.partial(_to_blocks, layout=torch.sparse_bsc),
 }
 
 HANDLERS: dict[Any, Callable[..., Any]] = {

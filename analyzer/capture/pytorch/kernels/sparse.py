@@ -30,7 +30,7 @@ Source: `aten/src/ATen/native/sparse/cuda/SparseCUDATensor.cu` (`_coalesce_spars
 (`dense_to_sparse`); orders and sizes as in the recorded run of `tests/programs/word_vectors.py` on an H200
 (`tests/data/h200`).
 
-Not modelled: blocks (BSR), sums and softmaxes but those of `sparse_reductions.py`, what was not measured of
+Not modelled: sums and softmaxes but those of `sparse_reductions.py`, what was not measured of
 products of two.
 """
 
@@ -46,8 +46,8 @@ from torch.utils._python_dispatch import _disable_current_modes
 from analyzer.capture.pytorch.kernels import compressed, products, sampled, sparse_reductions
 from analyzer.capture.pytorch.recording.copies import to_host
 from analyzer.capture.pytorch.recording.fan_in import called_by_engine
-from analyzer.capture.pytorch.recording.parts import compressed_parts, is_compressed, is_sparse
 from analyzer.capture.pytorch.recording.parts import coo_parts as parts
+from analyzer.capture.pytorch.recording.parts import is_compressed, is_sparse
 from analyzer.capture.pytorch.recording.recorder import CompositeTensorOperators, Recorder
 
 aten = torch.ops.aten
@@ -336,10 +336,8 @@ def _to_coo(recorder: Recorder, tensor: Any, sparse_dim: Any = None, **kwargs: A
     if is_sparse(tensor):
         return tensor
     if is_compressed(tensor):
-        begins, plain, values = compressed_parts(tensor)
-        by_rows = tensor.layout is torch.sparse_csr
-        indices = aten._convert_indices_from_csr_to_coo(begins, plain, out_int32=False, transpose=not by_rows)
-        return sparse_tensor(indices, values, tensor.shape, by_rows or plain.shape[0] < 2)
+        indices, values, is_coalesced = compressed.entries(tensor)
+        return sparse_tensor(indices, values, tensor.shape, is_coalesced)
     places = tensor.nonzero().t()
     all_sparse = sparse_dim in (None, tensor.dim())
     indices = (

@@ -11,7 +11,9 @@ from torch.utils._python_dispatch import _disable_current_modes
 
 aten = torch.ops.aten
 _functorch = torch._C._functorch
-COMPRESSED_LAYOUTS = (torch.sparse_csr, torch.sparse_csc)
+BY_ROWS = (torch.sparse_csr, torch.sparse_bsr)
+BY_COLUMNS = (torch.sparse_csc, torch.sparse_bsc)
+COMPRESSED_LAYOUTS = (*BY_ROWS, *BY_COLUMNS)
 
 
 def is_sparse(value: Any) -> bool:
@@ -20,7 +22,7 @@ def is_sparse(value: Any) -> bool:
 
 
 def is_compressed(value: Any) -> bool:
-    """Return whether a value is a CSR or CSC tensor."""
+    """Return whether a value is a CSR, CSC, BSR or BSC tensor."""
     return isinstance(value, torch.Tensor) and value.layout in COMPRESSED_LAYOUTS
 
 
@@ -43,7 +45,7 @@ def compressed_parts(tensor: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, 
     """Compressed and plain indices, and values, of a compressed tensor."""
     with _disable_current_modes(), torch._C.DisableTorchFunction():
         values = aten.values.default(tensor)
-        if tensor.layout is torch.sparse_csr:
+        if tensor.layout in BY_ROWS:
             return aten.crow_indices.default(tensor), aten.col_indices.default(tensor), values
         return aten.ccol_indices.default(tensor), aten.row_indices.default(tensor), values
 

@@ -41,7 +41,6 @@ _BEGIN = {
     "aten::_cslt_": _SEMI_STRUCTURED,
     "aten::_sparse_semi_structured": _SEMI_STRUCTURED,
     "aten::_to_sparse_semi_structured": _SEMI_STRUCTURED,
-    "aten::_to_sparse_bs": "sparse tensors of blocks (BSR, BSC) are not followed",
     "aten::_sparse_": _SPARSE,
     "aten::sparse_": _SPARSE,
     "aten::resize_as_sparse": _SPARSE,

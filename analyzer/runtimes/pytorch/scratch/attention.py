@@ -111,7 +111,9 @@ def efficient_backward(operator: Operator, device: DeviceProfile, script: Script
     """Before the three gradients, a copy of an incoming gradient that is not contiguous as (batch, sequence,
     heads, size); after them `delta`, one float32 a query and head (for float32: through a product of the
     outputs' size), and the kernel's workspace: tiles with locks per query block, and float32 accumulators
-    where the gradients do not fit registers.
+    where the gradients do not fit registers. Below compute capability 7 keys are not split, and float32 needs
+    no workspace (`kEnableSplitKeys`, `kernel_backward.h`); what half precision takes there above head size 64
+    is less than said here (torch 2.7, emulated as a P100: locks without their tiles).
     """
     names = ("grad_out_", "query", "key", "value", "out")
     grad, query, key, value, out = _heads_first(operator, [present(operator, name) for name in names])
@@ -138,7 +140,8 @@ def efficient_backward(operator: Operator, device: DeviceProfile, script: Script
             script.release(sums)
         script.release(product_token)
     sequences = _jagged(operator, query, key)
-    script.temporary(_efficient_workspace(query, value, sequences, device))
+    if half or device.architecture.volta:
+        script.temporary(_efficient_workspace(query, value, sequences, device))
     script.release(delta)
 
 

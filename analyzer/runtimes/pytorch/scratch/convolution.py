@@ -126,13 +126,15 @@ def _wants_channels_last(one: TensorMeta, other: TensorMeta) -> bool:
     return suggests_channels_last(one) or suggests_channels_last(other)
 
 
-def _runs_depthwise(source: TensorMeta, weight: TensorMeta, geometry: _Geometry, off: bool) -> bool:
+def _runs_depthwise(
+    source: TensorMeta, weight: TensorMeta, geometry: _Geometry, device: DeviceProfile, off: bool
+) -> bool:
     """Return whether PyTorch's own depthwise kernel runs. off: cuDNN is not taken."""
     channels = source.shape[1]
     depthwise = (
         not geometry.transposed and channels == geometry.groups > 1 and weight.shape[0] % channels == 0
     )
-    return depthwise and (off or not _cudnn_takes_depthwise(source, weight, geometry))
+    return depthwise and (off or not _cudnn_takes_depthwise(source, weight, geometry, device))
 
 
 def _lacks_type(source: TensorMeta, weight: TensorMeta, geometry: _Geometry, device: DeviceProfile) -> bool:
@@ -145,11 +147,19 @@ def _lacks_type(source: TensorMeta, weight: TensorMeta, geometry: _Geometry, dev
     return not (of_any_type and _wants_channels_last(source, weight))
 
 
-def _cudnn_takes_depthwise(source: TensorMeta, weight: TensorMeta, geometry: _Geometry) -> bool:
-    """Return PyTorch's `use_cudnn_depthwise`."""
+def _cudnn_takes_depthwise(
+    source: TensorMeta, weight: TensorMeta, geometry: _Geometry, device: DeviceProfile
+) -> bool:
+    """Return PyTorch's `use_cudnn_depthwise`; planes only from compute capability 7 on
+    (`supportsDepthwiseConvolutionWithCuDNN`, `cuda/detail/CUDAHooks.cpp`)."""
     if _wants_channels_last(source, weight):
         return True
-    if source.dtype != "float16" or weight.dtype != "float16" or len(source.shape) != 4:
+    if (
+        not device.architecture.volta
+        or source.dtype != "float16"
+        or weight.dtype != "float16"
+        or len(source.shape) != 4
+    ):
         return False
     batch, channels, height, width = source.shape
     stride = geometry.stride[1]
@@ -246,7 +256,7 @@ def convolution(operator: Operator, device: DeviceProfile, script: Script) -> No
     gradient that one's forward pass.
     """
     source, weight, result, geometry, off = _as_called(operator, device, script, present(operator, 0))
-    if _runs_depthwise(source, weight, geometry, off):
+    if _runs_depthwise(source, weight, geometry, device, off):
         script.copies(source, weight)
         script.output(0)
         return
@@ -280,7 +290,7 @@ def convolution_grad(operator: Operator, device: DeviceProfile, script: Script) 
         operator, device, script, present(operator, "grad_output")
     )
     wanted = operator.flags("output_mask", 3)
-    if _runs_depthwise(source, weight, geometry, off):
+    if _runs_depthwise(source, weight, geometry, device, off):
         _depthwise_backward(script, grad, source, weight, wanted)
     elif off:
         own_backward(script, device, _windows(source, weight, grad, geometry), grad, wanted)

@@ -51,9 +51,12 @@ def compressed_product(operator: Operator, _device: DeviceProfile, script: Scrip
     """cuSPARSE's buffer while it multiplies a CSR matrix (`CUSPARSE_SPMM_CSR_ALG2`, a vector's
     `CUSPARSE_SPMV_ALG_DEFAULT`), taken to be 16 bytes for every 64 rows and entries, and 528. No request of
     it was recorded; at the peak of one program (GCN2 on 2,708 nodes with 13,264 entries) it was 4,608 bytes
-    once rounded, which this gives.
+    once rounded, which this gives. Of blocks (BSR) neither Triton's kernel nor cuSPARSE's bsrmm and bsrmv
+    take one (cuSPARSE's documentation: "requires no extra storage").
     """
     offsets, values = present(operator, "row_offsets"), filled(operator, "values")
+    if len(values.shape) > 1:
+        return
     nbytes = cusparse.compressed_product_bytes(offsets.element_count - 1, values.element_count)
     script.temporary(nbytes, Basis.BOUNDED)
 

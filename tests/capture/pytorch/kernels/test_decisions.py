@@ -244,6 +244,11 @@ class TestAttentionBackend:
     def test_table(self, call: dict[str, Any], expected: tuple[str, ...]) -> None:
         assert tuple(attention(device, **call) for device in DEVICES) == expected
 
+    def test_tensor_cores_want_rows_aligned_and_a_p100_has_none(self) -> None:
+        """As torch 2.7's own binary chooses, emulated."""
+        assert attention("p100", sizes=(60, 60)) == attention("p100", sizes=(63, 63)) == "efficient"
+        assert attention("p100", dtype=BRAIN) == "math"
+
     def test_three_dimensions(self) -> None:
         q = torch.empty(2, 16, 64, dtype=HALF, device="meta")
         assert AttentionChoice(CompatibleDevices(H200)).backend(q, q, q, None, 0.0, False, False) == "math"

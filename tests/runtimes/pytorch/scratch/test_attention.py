@@ -7,7 +7,7 @@ import dataclasses
 import pytest
 
 from analyzer.graph import TensorMeta
-from analyzer.runtimes.pytorch.scratch import kernel_allocations
+from analyzer.runtimes.pytorch.scratch import Take, kernel_allocations
 from analyzer.runtimes.pytorch.scratch.attention import _efficient_workspace, _flash_splits
 from tests.runtimes.pytorch.scratch.handwritten import H200, call, tensor, words
 
@@ -183,6 +183,18 @@ def test_efficient_backward_in_float32_multiplies_and_sums() -> None:
         again = f"+{delta} -{delta} " if heads > 1 and queries > 1 else ""
         start = f"{copy}=0 =1 =2 +{product} +{delta} {again}-{product} +{workspace} -{delta}"
         assert words(operator).startswith(start)
+
+
+def test_efficient_backward_splits_no_keys_before_volta() -> None:
+    """As torch 2.7's own host code asks, emulated as a P100: in float32 there is no workspace, in float16 as ever."""
+    for dtype, workspace in (("float32", []), ("float16", [2 * 3 * 2 * (64 * 64 + 4) * 4])):
+        query = tensor(2, 3, 100, 64, dtype=dtype)
+        rest = (query, query, query, None, query, None, SEED, SEED, 0.0, (True, True, True, False))
+        operator = call(f"{EFFICIENT}_backward", (query, *rest), (query, query, query, None))
+        steps = kernel_allocations(operator, dataclasses.replace(H200, compute_capability=(6, 0))).steps
+        taken = [step.nbytes for step in steps if isinstance(step, Take)]
+        delta = 2 * 3 * 100 * 4
+        assert taken[taken.index(delta) :] == ([delta] if workspace else [delta, delta]) + workspace
 
 
 def test_cudnn_forward_and_backward() -> None:

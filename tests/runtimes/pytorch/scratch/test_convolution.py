@@ -215,6 +215,15 @@ def test_bfloat16_is_cudnns_from_compute_capability_8_on(
     assert ("cudnn" in kernel_allocations(operator, profile).libraries) == cudnn
 
 
+@pytest.mark.parametrize(("device", "cudnn"), [("p100", False), ("v100", True), ("h200", True)])
+def test_depthwise_planes_are_cudnns_from_compute_capability_7_on(device: str, cudnn: bool) -> None:
+    """As torch 2.7's own host code asks, emulated as a P100 and a V100 (keywords, fp16)."""
+    x, weight = tensor((8, 96, 28, 28), "float16"), tensor((96, 1, 3, 3), "float16")
+    arguments = (x, weight, None, (1, 1), (1, 1), (1, 1), False, (0, 0), 96)
+    allocations = kernel_allocations(called(0, "aten::convolution", arguments, (x,)), load(device))
+    assert ("cudnn" in allocations.libraries) == cudnn
+
+
 def test_native_depthwise_backward_makes_the_weight_first() -> None:
     x, weight = tensor((32, 96, 56, 56)), tensor((96, 1, 7, 7))
     arguments = (x, x, weight, (96,), (1, 1), (3, 3), (1, 1), False, (0, 0), 96, (True, True, False))
