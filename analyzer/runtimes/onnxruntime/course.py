@@ -2,7 +2,8 @@
 
 1. What the sessions ask for is recorded once for each set of blocks that are refused (`Recorded`).
 2. The arena is simulated with all memory a process can have. Where that and what the process takes beside the
-   arena are more than the device has, it is simulated once more with what is left beside those.
+   arena are more than the device has, in this order of initializers or in another, it is simulated once more
+   with what is left beside those.
 3. That counts if it runs, and if the session's creation and its first run ask for nothing they do not get at
    once: libraries take their memory until then, so that the arena might otherwise have taken it before them.
 4. A request other than a pattern's block that finds no room is out of memory; the figures are then those with
@@ -24,6 +25,7 @@ from analyzer.runtimes.onnxruntime.options import SessionOptions
 from analyzer.runtimes.onnxruntime.recorder import Recording
 from analyzer.runtimes.onnxruntime.session import record
 from analyzer.runtimes.onnxruntime.simulation import (
+    Orders,
     SessionFailure,
     SimulatedSession,
     simulate_session,
@@ -60,14 +62,13 @@ class Recorded:
 class Course:
     """Sessions simulated. All sizes in bytes.
 
-    peak_range, held_range: by the order of initializers. settings, memory: what `simulation` ran under; None:
-    without end. failure: what finds no memory on the device; the simulation is then the one with room.
-    held_with_room: what would be held at most with room, where blocks were refused; else 0.
+    orders: of initializers, on the device. settings, memory: what `simulation` ran under; None: without end.
+    failure: what finds no memory on the device; the simulation is then the one with room. held_with_room:
+    what would be held at most with room, where blocks were refused; else 0.
     """
 
     simulation: SimulatedSession
-    peak_range: tuple[int, int]
-    held_range: tuple[int, int]
+    orders: Orders
     settings: SessionOptions
     memory: int | None
     failure: SessionFailure | None = None
@@ -82,11 +83,21 @@ def course(
     found = _simulated(recorded, settings, usable_bytes)
     with_room = replace(settings, gpu_mem_limit=None)
     if found.simulation.failure is not None:
-        return replace(_simulated(recorded, with_room, None), failure=found.simulation.failure)
-    if usable_bytes is not None and _device_bytes(found.simulation) + outside_bytes > usable_bytes:
-        less = _simulated(recorded, settings, usable_bytes - outside_bytes)
-        if less.simulation.failure is None and _starts_with_room(less):
+        free = _simulated(recorded, with_room, None)
+        orders = replace(free.orders, served=found.orders.served, tried=found.orders.tried)
+        return replace(free, orders=orders, failure=found.simulation.failure)
+    room = None if usable_bytes is None else usable_bytes - outside_bytes
+    held = _device_bytes(found.simulation)
+    if room is not None and max(held, found.orders.held[1]) > room:
+        less = _simulated(recorded, settings, room)
+        if held <= room:
+            found = replace(found, orders=less.orders)
+        elif less.simulation.failure is None and _starts_with_room(less):
             found = less
+        else:
+            served = less.orders.served if less.simulation.failure is not None else 0
+            found = replace(found, orders=replace(found.orders, served=served))
+    found = replace(found, orders=_within(found, room))
     if not found.simulation.refused:
         return found
     return replace(found, held_with_room=_simulated(recorded, with_room, None).simulation.held_most)
@@ -95,6 +106,20 @@ def course(
 def _simulated(recorded: Recorded, settings: SessionOptions, memory: int | None) -> Course:
     typical = simulate_typical_order(recorded.events(), settings, memory, recorded.events)
     return Course(*typical, settings, memory)
+
+
+def _within(found: Course, room: int | None) -> Orders:
+    """Return the orders; where all are served in `room` bytes of the device, or within the arena's own limit,
+    they hold no more: an arena without room for a larger region takes a smaller one."""
+    orders, session = found.orders, found.simulation
+    least, most = orders.held
+    if room is not None:
+        most = min(most, room - (_device_bytes(session) - session.held_most))
+    if found.settings.gpu_mem_limit is not None:
+        most = min(most, found.settings.gpu_mem_limit)
+    if orders.served < orders.tried or most < session.held_most:
+        return orders
+    return replace(orders, held=(least, most))
 
 
 def _device_bytes(session: SimulatedSession) -> int:
