@@ -128,7 +128,7 @@ def _verdict(words: Mapping[str, str], estimate: Estimate, limit: int, where: st
         certainty = estimate.certainty
         if most <= limit and certainty.kept_bytes:
             sentence += f", and the driver may keep {size(certainty.kept_bytes)} more of it"
-        if least > limit:
+        if least > limit and certainty.spare_bytes:
             sentence += f", and the driver may have {size(certainty.spare_bytes)} more"
         return False, f"{words[verdict]}: {sentence}"
     if verdict == "fits" and not estimate.device_used:
