@@ -24,11 +24,11 @@ from analyzer.runtimes.events import Malloc
 from analyzer.runtimes.ranges import (
     Range,
     beside_range,
+    bounded_ranges,
     kept_and_spare,
     may_be_off,
     orders_range,
     placed_ranges,
-    reserved_range,
     under_pressure,
 )
 from analyzer.runtimes.timeline import Failure, Simulation, simulate
@@ -121,7 +121,7 @@ def assemble(
         caveats=captured.caveats,
         unreached=captured.unreached,
         with_room=outcome.with_room,
-        doubt=outcome.doubt,
+        doubt=outcome.doubt or prediction.doubt,
         budget_bytes=options.budget_bytes,
         device_assumed=assumed,
         modelled=modelled,
@@ -240,6 +240,7 @@ class _AssumedFigures:
     """Figures nobody measured here: name -> bytes, and the ranges they allow (as in `Certainty`)."""
 
     by_name: Mapping[str, int] = field(default_factory=dict)
+    allocated: Range | None = None
     reserved: Range | None = None
     beside: Range | None = None
     notes: tuple[str, ...] = ()
@@ -261,13 +262,15 @@ def _assumed_figures(
     """Return the assumed figures. capacity_bytes: memory of the simulation; None: unlimited."""
     simulation, prediction = outcome.simulation, variants.prediction
     beside = max(device_used - simulation.peak_reserved, 0)
-    notes, ends = _other_arrangements(variants, simulation) if outcome.with_room is None else ((), ())
+    other = _other_arrangements(variants, simulation) if outcome.with_room is None else _Arrangements()
+    notes, in_use, ends = other.notes, other.allocated, other.reserved
     if profile.measured:
         if not prediction.plain and any(map(_is_off, variants.requests)):
-            ends += reserved_range(variants, simulation, measured=True)
+            allocated, held = bounded_ranges(variants, simulation, measured=True)
+            in_use, ends = in_use + allocated, ends + held
             if outcome.capacity_bytes is not None and outcome.failure is None:
                 ends = _on_this_device(variants, ends, outcome.capacity_bytes - beside)
-        return _AssumedFigures(reserved=(min(ends), max(ends)) if ends else None, notes=notes)
+        return _AssumedFigures({}, _span(in_use), _span(ends), None, notes)
     parts = {
         "context and library code": beside,
         "libraries' choices": sum(
@@ -276,8 +279,9 @@ def _assumed_figures(
     }
     named = {name: nbytes for name, nbytes in parts.items() if nbytes}
     if prediction.plain:
-        return _AssumedFigures(named, None, beside_range(profile, beside), notes)
-    ends += reserved_range(variants, simulation)
+        return _AssumedFigures(named, None, None, beside_range(profile, beside), notes)
+    allocated, held = bounded_ranges(variants, simulation)
+    in_use, ends = in_use + allocated, ends + held
     reserved = min(ends), max(ends)
     room = outcome.with_room
     if room is not None:  # the allocator holds what there is
@@ -289,7 +293,12 @@ def _assumed_figures(
             min(reserved[0], *pressed, simulation.peak_reserved),
             max(reserved[1], *pressed, simulation.peak_reserved),
         )
-    return _AssumedFigures(named, reserved, beside_range(profile, beside), notes)
+    return _AssumedFigures(named, _span(in_use), reserved, beside_range(profile, beside), notes)
+
+
+def _span(ends: Sequence[int]) -> Range | None:
+    """Return the least and the most of the figures, None of none."""
+    return (min(ends), max(ends)) if ends else None
 
 
 def _is_off(request: Malloc) -> bool:
@@ -306,11 +315,19 @@ def _on_this_device(variants: Variants, ends: tuple[int, ...], room_bytes: int) 
     return ends if simulation.failure or doubt else tuple(min(end, room_bytes) for end in ends)
 
 
-def _other_arrangements(
-    variants: Variants, simulation: Simulation
-) -> tuple[tuple[str, ...], tuple[int, ...]]:
-    """Return notes on what other orders of requests and places of segments would make of the peaks, and
-    reserved bytes there."""
+@dataclass(frozen=True, slots=True)
+class _Arrangements:
+    """Peaks where requests come in other orders or segments lie elsewhere: notes, and bytes allocated and
+    reserved there."""
+
+    notes: tuple[str, ...] = ()
+    allocated: tuple[int, ...] = ()
+    reserved: tuple[int, ...] = ()
+
+
+def _other_arrangements(variants: Variants, simulation: Simulation) -> _Arrangements:
+    if variants.prediction.ranges is not None:
+        return _Arrangements((), *variants.prediction.ranges)
     orders = orders_range(variants.prediction, simulation)
     notes = [_ORDERS_NOTE.format(variants.prediction.order, _in_mib(*orders))] if orders else []
     placed = placed_ranges(variants, simulation)
@@ -318,8 +335,8 @@ def _other_arrangements(
     parts = [f"{_in_mib(least, most)} MiB are {name}" for (least, most), name in named if least < most]
     if parts:
         notes.append(_PLACES_NOTE.format(" and ".join(parts)))
-    reserved = placed[1] if placed is not None and placed[1][0] < placed[1][1] else ()
-    return tuple(notes), (*(orders or ()), *reserved)
+    allocated, reserved = (side if side[0] < side[1] else () for side in placed or ((0, 0), (0, 0)))
+    return _Arrangements(tuple(notes), allocated, (*(orders or ()), *reserved))
 
 
 def _certainty(
@@ -335,8 +352,8 @@ def _certainty(
         for basis in ("exact", "measured", "bounded")
     }
     exact, measured, bounded = (sum(sums.values()) for sums in by_rule.values())
-    figures = (assumed.by_name, assumed.reserved, assumed.beside)
-    return Certainty(exact, measured, bounded, dict(unknown), by_rule, *figures, *kept_and_spare)
+    figures = (assumed.by_name, assumed.reserved, assumed.beside, *kept_and_spare, assumed.allocated)
+    return Certainty(exact, measured, bounded, dict(unknown), by_rule, *figures)
 
 
 def _refusals(simulation: Simulation) -> tuple[str, ...]:

@@ -186,7 +186,7 @@ def by_analyses(workload: Workload, limit: int | None, progress: Progress | None
     def runs(batch: int) -> bool:
         if batch not in known:
             known[batch] = analysed(batch).estimate
-        return known[batch].within(known[batch].allowed_bytes)
+        return known[batch].within(known[batch].allowed_bytes) and not known[batch].doubt
 
     low, step = 0, 1
     if runs(1):

@@ -3,7 +3,7 @@
 1. Keys are the attributes of `Estimate`; sizes are integers in bytes, of any size.
 2. Derived figures are written for readers and ignored when read: `naive.gradients`, `naive.sent_gradients`,
    `naive.optimizer_state`, `naive.inference`, `naive.training`, `naive.total`, `fits`, `verdict`, `at_least`,
-   `reserved_range`, `device_range`, `headroom_bytes`, `samples_per_second` (by the step's
+   `allocated_range`, `reserved_range`, `device_range`, `headroom_bytes`, `samples_per_second` (by the step's
    time, by its greatest, by its least).
 3. `schema` counts up only when a key changes its meaning or goes; new keys do not change it.
 4. Names are written as they are: JSON escapes what a terminal must not see.
@@ -59,6 +59,7 @@ def to_dict(estimate: Estimate) -> dict[str, Any]:
     document["at_least"] = estimate.at_least
     document["fits"] = estimate.fits()
     document["verdict"] = estimate.verdict()
+    document["allocated_range"] = list(estimate.allocated_range)
     document["reserved_range"] = list(estimate.reserved_range)
     document["device_range"] = list(estimate.device_range)
     speed = estimate.samples_per_second

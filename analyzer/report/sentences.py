@@ -88,7 +88,8 @@ def _other_sentences(estimate: Estimate) -> list[str]:
             f"with room it would take {size(estimate.with_room.device_used)}; here freed memory is given back"
         )
     if estimate.doubt:
-        lines.append(f"it may run nevertheless: {clean(estimate.doubt)}")
+        fits = estimate.within(estimate.allowed_bytes)
+        lines.append(f"it may {'fail' if fits else 'run'} nevertheless: {clean(estimate.doubt)}")
     if estimate.out_of_memory is not None and not estimate.stopped:
         lines.append(f"first failed allocation: {_ended(estimate.out_of_memory)}")
     return lines
@@ -127,7 +128,7 @@ def _verdict(words: Mapping[str, str], estimate: Estimate, limit: int, where: st
         certainty = estimate.certainty
         if most <= limit and certainty.kept_bytes:
             sentence += f", and the driver may keep {size(certainty.kept_bytes)} more of it"
-        if least > limit:
+        if least > limit and certainty.spare_bytes:
             sentence += f", and the driver may have {size(certainty.spare_bytes)} more"
         return False, f"{words[verdict]}: {sentence}"
     if verdict == "fits" and not estimate.device_used:
@@ -291,6 +292,8 @@ def assumed(estimate: Estimate) -> list[str]:
     device between what the figures lie where a request of the program is not known."""
     (low, high), (least, most) = estimate.device_range, estimate.reserved_range
     if not estimate.certainty.assumed:
+        if estimate.runtime == "onnxruntime" and not estimate.certainty.bounded:
+            return []  # the runtime's own note says how processes differ
         between = f"{span(size(least), size(most))} reserved, {span(size(low), size(high))} of device memory"
         return [f"between bounds: {between}"] if least != most else []
     named = ", ".join(f"{clean(name)} {size(nbytes)}" for name, nbytes in estimate.certainty.assumed.items())

@@ -141,6 +141,7 @@ class Certainty:
         it; None where the device was measured, and threads ask in one order (`runtimes/ranges.py`).
     kept_bytes, spare_bytes: how much less than the device's capacity CUDA may have with another driver, and
         how much more.
+    allocated_range: least and most bytes allocated at the peak, where processes differ; else None.
     """
 
     exact: int
@@ -153,6 +154,7 @@ class Certainty:
     beside_range: tuple[int, int] | None = None
     kept_bytes: int = 0
     spare_bytes: int = 0
+    allocated_range: tuple[int, int] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -257,7 +259,7 @@ class Estimate:
         Else None.
     capacity_bytes: the device's memory by CUDA (`total_memory`). driver_bytes: of it, the driver's own part
         beside what NVML counts for processes.
-    doubt: why it may run on this device although that is not certain, "" without doubt.
+    doubt: why it may end otherwise on this device than the figures say, "" without doubt.
     budget_bytes: device memory it may use at most, as given by the caller. device_assumed: no device was
         named and none is here.
     modelled: the software the figures depend on ("torch", "onnxruntime", "cuda", "cudnn", ...) -> the release
@@ -334,6 +336,11 @@ class Estimate:
         if self.peak_event not in self.allocations.born[place : place + 1]:
             return None
         return self.allocations.origins[self.allocations.origin[place]]
+
+    @property
+    def allocated_range(self) -> tuple[int, int]:
+        """Least and most that may be in use at the peak; both `peak_allocated` if nothing is assumed."""
+        return self.certainty.allocated_range or (self.peak_allocated, self.peak_allocated)
 
     @property
     def reserved_range(self) -> tuple[int, int]:

@@ -134,6 +134,8 @@ class Prediction:
     savings: what cheaper settings would take. capped: where a setting leaves less than the device has.
     plain: the program in plain numbers, where only figures are asked for (`Batches.prediction`).
     after_runs: what is left after each of its runs, where it has runs.
+    ranges: least and most bytes allocated and held at the peak, where they differ from process to process;
+        doubt: why another process may run out of memory where this one does not, or the other way round.
     """
 
     events: tuple[AllocationEvent, ...]
@@ -153,6 +155,8 @@ class Prediction:
     has_all_events: bool = True
     plain: Plain | None = None
     after_runs: tuple[HeldAfter, ...] = ()
+    ranges: tuple[tuple[int, int], tuple[int, int]] | None = None
+    doubt: str = ""
 
 
 class Runtime(ABC):

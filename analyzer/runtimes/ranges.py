@@ -7,7 +7,7 @@ where threads ask for memory in an order that only a run has.
 2. The program is simulated again with every such request at its least, and at its most, and, where a
    convolution's plan is not known, `_DRAWS` times with some at their least, some at their most and some as
    they are (requests that are alike are off alike), since smaller requests may leave holes that nothing fits:
-   the reserved bytes of these are the range. Where the device has less than the program would take with room,
+   the peaks of these are the ranges. Where the device has less than the program would take with room,
    the allocator holds what there is, and no more.
 3. Beside the allocator the process holds the context and first kernels, `DeviceProfile.context_range_bytes`,
    and the handles and code of libraries, of which a GPU with smaller ones may hold half, and `CODE_BYTES` of
@@ -64,14 +64,18 @@ def may_be_off(event: Malloc, *, measured: bool = False) -> int:
     return event.nbytes // 2
 
 
-def reserved_range(variants: Variants, simulation: Simulation, *, measured: bool = False) -> Range:
-    """Least and most bytes the allocator may hold at its peak; `simulation`: the program with room. measured:
-    see `may_be_off`."""
+def bounded_ranges(
+    variants: Variants, simulation: Simulation, *, measured: bool = False
+) -> tuple[Range, Range]:
+    """Least and most bytes allocated, and held by the allocator, at the peak; `simulation`: the program with
+    room. measured: see `may_be_off`."""
     others = {_at_bound(variants.requests, sign, measured=measured) for sign in (-1, 1)}
     if any(request.is_unasked for request in variants.requests):
         others |= {_drawn(variants.requests, Random(seed), measured) for seed in range(_DRAWS)}
-    held_bytes = [variants.held(sizes)[0] for sizes in others - {variants.sizes}]
-    return min([simulation.peak_reserved, *held_bytes]), max([simulation.peak_reserved, *held_bytes])
+    own = simulation.peak_allocated, simulation.peak_reserved
+    every = [own, *(variants.peaks(sizes) for sizes in others - {variants.sizes})]
+    allocated, reserved = ((min(figures), max(figures)) for figures in zip(*every, strict=True))
+    return allocated, reserved
 
 
 def orders_range(prediction: Prediction, simulation: Simulation) -> Range | None:

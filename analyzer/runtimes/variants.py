@@ -100,6 +100,15 @@ class Variants:
         simulation = self.simulated(limit, sizes)
         return simulation.peak_reserved, simulation.failure is None
 
+    def peaks(self, sizes: Sizes) -> tuple[int, int]:
+        """Return the peak bytes allocated, and held by the allocator, with these sizes and all the room."""
+        if self._rows is not None:
+            with suppress(OverflowError):
+                peaks = self._rows.peaks(self._numbered(sizes), None, plans=self._plans)
+                return peaks.allocated, peaks.reserved
+        simulation = self.simulated(sizes=sizes)
+        return simulation.peak_allocated, simulation.peak_reserved
+
     def simulated(self, limit: Limit | None = None, sizes: Sizes | None = None) -> Simulation:
         """Return the simulation under a limit, with these sizes or its own; of plain numbers no more than the
         peaks, what is alive then of the prediction's events, and whether all found room."""

@@ -4,7 +4,7 @@
     python -m benchmarks onnx_recorded score --variants       # and half-precision and quantised networks, made anew: some minutes
     python -m benchmarks onnx_recorded score --list           # each that is not exact
 
-1. A prediction states more than two figures: the range its figures take with the order of initializers (`peak_range`, `held_range`), how
+1. A prediction states more than two figures: the range its figures take with the order of initializers (`ranges`), how
    many bytes at the peak are only bounded (they may be absent), and in words that memory may be more.
 2. A measured peak or held figure is **exact**; **inside** that range; **warned**, above it, where a note says that it may be; or
    **outside**: above it without a word, or below it. Within 0.1 % or 4 KiB of the range counts as inside.
@@ -73,9 +73,9 @@ def verdict(mine: SessionPrediction, peak: int, held: int) -> str:
     any_bounded = any(isinstance(event, Malloc) and event.basis == "bounded" for event in mine.events)
     warns = bool(mine.unknown) or any("may be more" in note for note in mine.notes)
     found = "inside"
-    for real, (least, most), may_lack in (
-        (peak, mine.peak_range, absent),
-        (held, mine.held_range, held if any_bounded else 0),
+    assert mine.ranges is not None  # every session has them
+    for real, (least, most), may_lack in zip(
+        (peak, held), mine.ranges, (absent, held if any_bounded else 0), strict=True
     ):
         slack = max(CLOSE * real, CLOSE_BYTES)
         if real < least - may_lack - slack or (real > most + slack and not warns):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from analyzer.cli import main
 from analyzer.errors import OptionError, TargetError
 from analyzer.report import formats
 from analyzer.results.estimate import Estimate
+from tests.paths import MODELS
 
 _HEADER = '<ir_version: 9, opset_import: ["":17]> '
 
@@ -191,3 +193,28 @@ def test_every_line_fits_the_columns(two_convolutions: str, width: int) -> None:
     text = formats.render("estimate", "text", estimate, formats.View(width=width, by="module"))
     assert max(map(len, text.splitlines())) <= width
     assert "ort-memory-pattern" in text  # the name that `analyze explain` takes stays whole
+
+
+def test_the_order_of_initializers_is_in_the_ranges_and_in_the_verdict(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The order of loading changes from process to process: the ranges are what the note says, and where the
+    device has room for some orders only, nothing is said to fit."""
+    model = str(MODELS / "cnn.onnx")
+    estimate = analyzer.analyze(model, batch=4, device="h200")
+    (least, most), (fewest, largest) = estimate.allocated_range, estimate.reserved_range
+    assert least < estimate.peak_allocated < most and fewest <= estimate.peak_reserved < largest
+    assert estimate.device_range[1] - estimate.device_used == largest - estimate.peak_reserved
+    shown = json.loads(formats.render("estimate", "json", estimate))
+    assert shown["allocated_range"] == [least, most] and shown["reserved_range"] == [fewest, largest]
+
+    tight = [model, "--batch", "4", "--device", "697MiB"]
+    assert main(tight) == 1
+    shown_text = capsys.readouterr().out
+    assert shown_text.startswith("may not fit: ") and "driver may have" not in shown_text
+    assert "it may run nevertheless: each process loads initializers in its own order" in shown_text
+    assert analyzer.analyze(model, batch=4, device="712MiB").verdict() == "fits"
+    saved_estimate = tmp_path / "tight.json"
+    assert main([*tight, "--format", "json", "-o", str(saved_estimate)]) == 1
+    assert main(["report", str(saved_estimate)]) == 1
+    assert capsys.readouterr().out.startswith("may not fit: ")

@@ -16,11 +16,11 @@ from analyzer.runtimes.base import Limit, Prediction
 from analyzer.runtimes.events import AllocationEvent, Free, Malloc
 from analyzer.runtimes.ranges import (
     beside_range,
+    bounded_ranges,
     held_under,
     kept_and_spare,
     may_be_off,
     placed_ranges,
-    reserved_range,
     under_pressure,
 )
 from analyzer.runtimes.timeline import simulate
@@ -48,7 +48,7 @@ def test_what_is_assumed_moves_the_peak() -> None:
     )
     simulation = simulate(asked.events, asked.allocator())
     assert simulation.peak_reserved == 160 * MIB
-    least, most = reserved_range(Variants(asked), simulation)
+    _, (least, most) = bounded_ranges(Variants(asked), simulation)
     assert (least, most) == ((40 + 76 + 10) * MIB, (40 + 126 + 30) * MIB)  # segments are whole 2 MiB
 
 
@@ -62,9 +62,9 @@ def test_workspaces_may_be_off_in_different_directions() -> None:
     asked = prediction(first, Free(1), second, Free(2))
     simulation = simulate(asked.events, asked.allocator())
     assert simulation.peak_reserved == 30 * MIB
-    assert reserved_range(Variants(asked), simulation) == (26 * MIB, 60 * MIB)
+    assert bounded_ranges(Variants(asked), simulation)[1] == (26 * MIB, 60 * MIB)
     alike = prediction(first, Free(1), replace(second, plan="one"), Free(2))
-    assert reserved_range(Variants(alike), simulation) == (26 * MIB, 34 * MIB)
+    assert bounded_ranges(Variants(alike), simulation)[1] == (26 * MIB, 34 * MIB)
 
 
 @pytest.mark.parametrize(("ties", "ends"), [("address", (36, 60)), ("segment", None)])
@@ -105,7 +105,10 @@ def test_what_was_asked_for_the_gpu_is_not_in_doubt() -> None:
     assert [may_be_off(event) for event in events] == [0, 0, 0]
     asked = prediction(*events)
     simulation = simulate(asked.events, asked.allocator())
-    assert reserved_range(Variants(asked), simulation) == (simulation.peak_reserved, simulation.peak_reserved)
+    assert bounded_ranges(Variants(asked), simulation)[1] == (
+        simulation.peak_reserved,
+        simulation.peak_reserved,
+    )
 
 
 @pytest.mark.parametrize(

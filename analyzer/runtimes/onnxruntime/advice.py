@@ -16,7 +16,7 @@ from analyzer.runtimes.onnxruntime.course import Course, Recorded
 from analyzer.runtimes.onnxruntime.frame import Frame
 from analyzer.runtimes.onnxruntime.options import FOLLOWED_ON_CPU, SessionOptions
 from analyzer.runtimes.onnxruntime.rules import CONVOLUTION
-from analyzer.runtimes.onnxruntime.simulation import SessionFailure, SimulatedSession
+from analyzer.runtimes.onnxruntime.simulation import Orders, SessionFailure, SimulatedSession
 
 MIB = 2**20
 _WORTH_SAYING = 0.99  # of what is held: settings that hold more than this are not named
@@ -128,14 +128,12 @@ def unmeasured(events: Iterable[AllocationEvent]) -> tuple[str, ...]:
     )
 
 
-def limits(
-    options: SessionOptions, peak_range: tuple[int, int], held_range: tuple[int, int]
-) -> tuple[str, ...]:
+def limits(options: SessionOptions, orders: Orders) -> tuple[str, ...]:
     """Return notes on how far the figures can be from a real session's."""
     notes = []
     ranges = [
         f"{name} between {least / MIB:,.0f} and {most / MIB:,.0f} MiB"
-        for name, (least, most) in (("peak in use", peak_range), ("held", held_range))
+        for name, (least, most) in (("peak in use", orders.peaks), ("held", orders.held))
         if round(least / MIB) != round(most / MIB)
     ]
     if options.provider == "cuda" and ranges:

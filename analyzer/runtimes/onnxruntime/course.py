@@ -1,8 +1,9 @@
 """How sessions go on a device: with room, without the blocks of memory patterns, or out of memory.
 
 1. The sessions' requests are recorded once for each set of blocks that are refused (`Recorded`).
-2. The arena is simulated with all memory a process can have. Where the arena and the process's memory beside
-   it are more than the device has, it is simulated once more with the rest.
+2. The arena is simulated with all memory a process can have. Where the arena, in this order of initializers
+   or in another, and the process's memory beside it are more than the device has, it is simulated once more
+   with the rest.
 3. That counts if it runs, and if the session's creation and its first run ask for nothing they do not get at
    once: libraries take their memory until then, so that the arena might otherwise have taken it before them.
 4. A request other than a pattern's block that finds no room is out of memory; the figures are then those with
@@ -24,6 +25,7 @@ from analyzer.runtimes.onnxruntime.options import SessionOptions
 from analyzer.runtimes.onnxruntime.recorder import Recording
 from analyzer.runtimes.onnxruntime.session import record
 from analyzer.runtimes.onnxruntime.simulation import (
+    Orders,
     SessionFailure,
     SimulatedSession,
     simulate_session,
@@ -60,14 +62,13 @@ class Recorded:
 class Course:
     """Sessions simulated. All sizes in bytes.
 
-    peak_range, held_range: by the order of initializers. settings, memory: what `simulation` ran under; None:
-    without end. failure: what finds no memory on the device; the simulation is then the one with room.
-    held_with_room: what would be held at most with room, where blocks were refused; else 0.
+    orders: of initializers, on the device. settings, memory: what `simulation` ran under; None: without end.
+    failure: what finds no memory on the device; the simulation is then the one with room. held_with_room:
+    what would be held at most with room, where blocks were refused; else 0.
     """
 
     simulation: SimulatedSession
-    peak_range: tuple[int, int]
-    held_range: tuple[int, int]
+    orders: Orders
     settings: SessionOptions
     memory: int | None
     failure: SessionFailure | None = None
@@ -82,11 +83,21 @@ def course(
     result = _simulated(recorded, settings, usable_bytes)
     with_room = replace(settings, gpu_mem_limit=None)
     if result.simulation.failure is not None:
-        return replace(_simulated(recorded, with_room, None), failure=result.simulation.failure)
-    if usable_bytes is not None and _device_bytes(result.simulation) + outside_bytes > usable_bytes:
-        less = _simulated(recorded, settings, usable_bytes - outside_bytes)
-        if less.simulation.failure is None and _starts_with_room(less):
+        free = _simulated(recorded, with_room, None)
+        orders = replace(free.orders, served=result.orders.served, tried=result.orders.tried)
+        return replace(free, orders=orders, failure=result.simulation.failure)
+    room = None if usable_bytes is None else usable_bytes - outside_bytes
+    held = _device_bytes(result.simulation)
+    if room is not None and max(held, result.orders.held[1]) > room:
+        less = _simulated(recorded, settings, room)
+        if held <= room:
+            result = replace(result, orders=less.orders)
+        elif less.simulation.failure is None and _starts_with_room(less):
             result = less
+        else:
+            served = less.orders.served if less.simulation.failure is not None else 0
+            result = replace(result, orders=replace(result.orders, served=served))
+    result = replace(result, orders=_within(result, room))
     if not result.simulation.refused:
         return result
     return replace(result, held_with_room=_simulated(recorded, with_room, None).simulation.held_most)
@@ -95,6 +106,20 @@ def course(
 def _simulated(recorded: Recorded, settings: SessionOptions, memory: int | None) -> Course:
     typical = simulate_typical_order(recorded.events(), settings, memory, recorded.events)
     return Course(*typical, settings, memory)
+
+
+def _within(result: Course, room: int | None) -> Orders:
+    """Return the orders; where all are served in `room` bytes of the device, or within the arena's own limit,
+    they hold no more: an arena without room for a larger region takes a smaller one."""
+    orders, session = result.orders, result.simulation
+    least, most = orders.held
+    if room is not None:
+        most = min(most, room - (_device_bytes(session) - session.held_most))
+    if result.settings.gpu_mem_limit is not None:
+        most = min(most, result.settings.gpu_mem_limit)
+    if orders.served < orders.tried or most < session.held_most:
+        return orders
+    return replace(orders, held=(least, most))
 
 
 def _device_bytes(session: SimulatedSession) -> int:

@@ -78,11 +78,13 @@ def steps(events: Iterable[AllocationEvent], options: SessionOptions, lane_count
 
 @dataclass(frozen=True, slots=True)
 class Reached:
-    """Bytes: highest in use, held, and the driver's pages under the regions."""
+    """Bytes: highest in use, held, and the driver's pages under the regions. served: every request was; else
+    `held` is what the first that was not would have made it."""
 
     peak_in_use: int
     held: int
     page_bytes: int
+    served: bool = True
 
 
 class PlainArena:

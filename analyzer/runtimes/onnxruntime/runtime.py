@@ -46,8 +46,6 @@ class SessionPrediction(Prediction):
     without one.
     peak_in_use, held, device_bytes: after the steady run; `session`, `first_run`, `steady` the stages by
     themselves.
-    peak_range, held_range: the least and the most in use at the peak and held, by the order in which
-    initializers are loaded.
     runs: every run by name, in order. regions: every extension of the arena with its reason. settings: of the
     session.
     graph: as it really runs, at the largest batch; run_graphs: at the batch of each run.
@@ -55,8 +53,6 @@ class SessionPrediction(Prediction):
 
     peak_in_use: int
     held: int
-    peak_range: tuple[int, int]
-    held_range: tuple[int, int]
     device_bytes: int
     session: RunFigures
     first_run: RunFigures
@@ -111,7 +107,7 @@ def predict(
         *prepared.graph.notes,
         *unmodelled.notes(prepared.graph, settings.provider, settings.graph_optimization_level),
         *advice.unmeasured(recording.events),
-        *advice.limits(result.settings, result.peak_range, result.held_range),
+        *advice.limits(result.settings, result.orders),
         *(
             [f"{bound_bytes:,} bytes of bound inputs and outputs are the caller's, beside the arena"]
             if bound_bytes
@@ -133,11 +129,11 @@ def predict(
         capped=None
         if failure is None
         else Capped(failure.limit + pages + outside_bytes - held, "gpu_mem_limit caps the arena"),
+        ranges=(result.orders.peaks, result.orders.held),
+        doubt=result.orders.doubt,
         after_runs=_after_runs(simulation, [run.batch for run in runs] or [model.batch], outside_bytes),
         peak_in_use=simulation.peak_in_use,
         held=simulation.held,
-        peak_range=result.peak_range,
-        held_range=result.held_range,
         device_bytes=pages + outside_bytes,
         session=session,
         first_run=run_figures[0][1],

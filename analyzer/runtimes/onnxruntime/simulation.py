@@ -6,7 +6,7 @@
 3. The order in which initializers are loaded is a hash table's, another in every process. Several random
    orders are simulated; the one reported has a peak near the median peak and holds what most of them hold.
    One process draws one more order: it lies outside what 21 others made one time in eleven, so that the range
-   stated is wider than theirs.
+   stated is wider than theirs. Orders differ in whether they are served, too (`Orders.served`).
 4. The block of a memory pattern that the arena has no room for ends nothing: the session goes on without it
    (`execution_frame.cc` logs it at INFO), and asks for the pattern's tensors one by one in that run. Its
    requests are recorded again, and simulated from the start; the next run tries its block anew.
@@ -192,26 +192,43 @@ def simulate_to_the_end(
         events = (*events[:loading], *without(blocks)[loading:])
 
 
+@dataclass(frozen=True, slots=True)
+class Orders:
+    """The orders of initializers a process may have. peaks, held: least and most bytes to expect in use at
+    the peak, and held; served: in how many of `tried` every request is."""
+
+    peaks: tuple[int, int]
+    held: tuple[int, int]
+    served: int = 1
+    tried: int = 1
+
+    @property
+    def doubt(self) -> str:
+        """Why another process may end otherwise; "" where all orders are served, or none is."""
+        if self.served in (0, self.tried):
+            return ""
+        return f"each process loads initializers in its own order, and {self.served} of {self.tried} run"
+
+
 def simulate_typical_order(
     events: tuple[AllocationEvent, ...],
     options: SessionOptions,
     device_bytes: int | None,
     without: Without,
-) -> tuple[SimulatedSession, tuple[int, int], tuple[int, int]]:
-    """Return the session with its initializers in a typical order, and the least and the most bytes in use at
-    the peak, and held, that are to be expected of any. without: as in `simulate_to_the_end`."""
+) -> tuple[SimulatedSession, Orders]:
+    """Return the session with its initializers in a typical order, and what to expect of any. without: as in
+    `simulate_to_the_end`."""
     orders = [(*order, *events[len(order) :]) for order in _orders(events, options)]
     if len(orders) == 1:
         simulation = simulate_to_the_end(orders[0], options, device_bytes, without)
-        return (
-            simulation,
-            (simulation.peak_in_use, simulation.peak_in_use),
-            (simulation.held_most, simulation.held_most),
-        )
+        peak, most = simulation.peak_in_use, simulation.held_most
+        return simulation, Orders((peak, peak), (most, most))
     reached = [_reached(order, options, device_bytes, without) for order in orders]
     simulation = simulate_to_the_end(orders[_chosen(reached)], options, device_bytes, without)
-    peaks, held = (sorted(values) for values in zip(*((r.peak_in_use, r.held) for r in reached), strict=True))
-    return simulation, _stated(peaks, simulation.peak_requested), _stated(held, simulation.peak_requested)
+    served = sum(each.served for each in reached)
+    peaks = _stated([r.peak_in_use for r in reached if r.served or not served], simulation.peak_requested)
+    held = _stated([each.held for each in reached], simulation.peak_requested)
+    return simulation, Orders(peaks, held, served, len(reached))
 
 
 class Loaded:
@@ -310,7 +327,9 @@ def _reached(
         if arena.simulate(simulation):
             return arena.reached
     session = simulate_to_the_end(events, options, device_bytes, without)
-    return Reached(session.peak_in_use, session.held_most, session.page_bytes)
+    lost = session.failure
+    held = session.held_most if lost is None else lost.held + lost.requested_bytes
+    return Reached(session.peak_in_use, held, session.page_bytes, lost is None)
 
 
 def _chosen(sessions: Sequence[Reached]) -> int:
@@ -328,9 +347,10 @@ def _chosen(sessions: Sequence[Reached]) -> int:
 
 
 def _stated(values: Sequence[int], floor: int) -> tuple[int, int]:
-    """Return the range of sorted figures, widened by half on either side, not below `floor`."""
-    beyond = (values[-1] - values[0]) // 2
-    return max(values[0] - beyond, min(floor, values[0])), values[-1] + beyond
+    """Return the range of figures, widened by half on either side, not below `floor`."""
+    least, most = min(values), max(values)
+    beyond = (most - least) // 2
+    return max(least - beyond, min(floor, least)), most + beyond
 
 
 def _is_initializer(event: AllocationEvent) -> bool:

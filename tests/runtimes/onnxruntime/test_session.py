@@ -224,7 +224,8 @@ def test_one_order_is_enough_where_it_cannot_matter() -> None:
     for options, shuffled in (({}, True), ({"arena_extend_strategy": "kSameAsRequested"}, False)):
         settings = SessionOptions(**options)  # type: ignore[arg-type]
         events = record(frame(build(text, {"x": (4,)}, sizes), settings), settings, H200).events
-        simulation, peaks, (least, most) = simulate_typical_order(events, settings, None, {}.__getitem__)
+        simulation, orders = simulate_typical_order(events, settings, None, {}.__getitem__)
+        peaks, (least, most) = orders.peaks, orders.held
         assert least <= simulation.held <= most and peaks[0] <= simulation.peak_in_use <= peaks[1]
         if shuffled:  # 4 and 7 MiB, half as wide again on either side
             assert (least, most) == ((4 << 20) - (3 << 19), (7 << 20) + (3 << 19))
@@ -234,6 +235,25 @@ def test_one_order_is_enough_where_it_cannot_matter() -> None:
             "w",
         ]
         assert (least < most) == shuffled
+
+
+def test_an_order_may_run_where_another_finds_no_room() -> None:
+    """In 3 MiB: of the two initializers above one order leaves room for the run, and the other does not."""
+    settings = SessionOptions()
+    sizes = {"w": (3 << 17,), "v": (5 << 15,)}
+    events = record(
+        frame(build("Sum x w v -> a; Exp a -> y", {"x": (4,)}, sizes), settings), settings, H200
+    ).events
+    swapped = (events[1], events[0], *events[2:])
+    failures = [simulate_session(order, settings, 3 << 20).failure for order in (events, swapped)]
+    assert [failure is None for failure in failures].count(True) == 1
+    _, orders = simulate_typical_order(events, settings, 3 << 20, {}.__getitem__)
+    assert 0 < orders.served < orders.tried == 21
+    assert orders.doubt == f"each process loads initializers in its own order, and {orders.served} of 21 run"
+    (lost,) = filter(None, failures)
+    assert orders.held[1] >= lost.held + lost.requested_bytes > 3 << 20
+    _, roomy = simulate_typical_order(events, settings, None, {}.__getitem__)
+    assert roomy.served == roomy.tried and roomy.doubt == ""
 
 
 # Order
