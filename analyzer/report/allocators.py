@@ -16,6 +16,7 @@ from analyzer.report import page
 from analyzer.report.console import printed
 from analyzer.report.csv import csv_records
 from analyzer.report.formats import PLAIN, View
+from analyzer.report.palette import LIGHT
 from analyzer.report.picture import drawing, saved
 from analyzer.report.words import clean, folded, mib, percent, size
 
@@ -246,8 +247,8 @@ def _picture(comparison: Comparison, _: View = PLAIN, *, form: str) -> bytes:
         ]
         places = range(len(rows))
         for values, shade, label in (
-            ([min(row.reserved, _ceiling(comparison)) / 2**20 for row in rows], "#9ecae1", "reserved"),
-            ([min(row.allocated, _ceiling(comparison)) / 2**20 for row in rows], "#3182bd", "allocated"),
+            ([min(row.reserved, _ceiling(comparison)) / 2**20 for row in rows], LIGHT["c1"], "reserved"),
+            ([min(row.allocated, _ceiling(comparison)) / 2**20 for row in rows], LIGHT["c0"], "allocated"),
         ):
             axes.barh(places, values, color=shade, label=label)
         axes.set_yticks(places, labels)

@@ -11,20 +11,17 @@ from collections.abc import Callable, Iterator
 from html import escape
 from typing import TYPE_CHECKING
 
+from analyzer.report import palette
 from analyzer.report.formats import PLAIN, View
+from analyzer.report.palette import LIGHT, picture_style
 from analyzer.report.plan import LINES, WORDS, about
 from analyzer.report.words import clean, size
 
 if TYPE_CHECKING:
     from analyzer.results.curve import Curve
 
-_COLORS = {
-    "peak_allocated": "#2a7ab9",
-    "peak_reserved": "#d9822b",
-    "device_used": "#3d9140",
-    "naive": "#888888",
-}
-_LIMIT = "#cf222e"
+_TEXT, _BACK, _LINE, _LIMIT = (LIGHT[name] for name in ("text", "back", "line", "limit"))
+_COLORS = {name: LIGHT[color] for name, color in zip(LINES, palette.LINES, strict=False)}
 _TICKS = 5
 # How far above the curve the limit may lie and still be drawn, as a multiple of it.
 _NEAR = 3
@@ -47,13 +44,14 @@ def render(curve: Curve, _: View = PLAIN) -> str:
 
     parts = [
         f"<svg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 {_WIDTH} {_HEIGHT}' role='img'"
-        " font-family='sans-serif' font-size='12'>",
+        f" font-family='sans-serif' font-size='12' fill='{_TEXT}'>",
         f"<title>{escape(about(curve.estimate))}</title>",
-        f"<rect width='{_WIDTH}' height='{_HEIGHT}' fill='#fff'/>",
+        f"<style>{picture_style()}</style>",
+        f"<rect width='{_WIDTH}' height='{_HEIGHT}' fill='{_BACK}'/>",
     ]
     for level in levels(highest):
         parts.append(
-            f"<line x1='{_LEFT}' x2='{_RIGHT}' y1='{y(level):.1f}' y2='{y(level):.1f}' stroke='#ddd'/>"
+            f"<line x1='{_LEFT}' x2='{_RIGHT}' y1='{y(level):.1f}' y2='{y(level):.1f}' stroke='{_LINE}'/>"
             f"<text x='{_LEFT - 6}' y='{y(level) + 4:.1f}' text-anchor='end'>{_written(level)}</text>"
         )
     for batch in ticks(batches[0], batches[-1]):

@@ -13,27 +13,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from analyzer.report import attribution, moments, page, sentences
+from analyzer.report import attribution, moments, page, palette, sentences
 from analyzer.report.formats import PLAIN, View
 from analyzer.report.speed import number
 from analyzer.report.words import clean, duration, folded, operator_name, percent, size, span
 from analyzer.results.estimate import Estimate
 
-# From the ground up: what stays lies below what comes and goes.
-_CATEGORIES = (
-    "parameters",
-    "buffers",
-    "optimizer state",
-    "gradients",
-    "inputs",
-    "saved for backward",
-    "activations",
-    "scratch",
-    "workspace",
-)
 _LONGEST_NAME = 10_000
 # Lines `charts.js` can tell apart: its colours, whole and dashed.
-_COLORS = 6
+_COLORS = len(palette.LINES)
 _TIMELINE_BUTTONS = {
     "peak": "peak",
     "in": "zoom in",
@@ -287,8 +275,8 @@ def view_data(estimate: Estimate) -> dict[str, Any]:
     """Return what the scripts draw of an estimate: columns of numbers, with each name stored once."""
     line, blocks = estimate.timeline, estimate.allocations
     used = {origin.category for origin in blocks.origins}
-    categories = [name for name in _CATEGORIES if name in used]
-    categories += sorted(used - {*_CATEGORIES})
+    categories = [name for name in palette.CATEGORIES if name in used]
+    categories += sorted(used - {*palette.CATEGORIES})
     phases = list(dict.fromkeys(line.phase))
     places = {name: place for place, name in enumerate(phases)}
     return {
@@ -304,9 +292,7 @@ def view_data(estimate: Estimate) -> dict[str, Any]:
         "peakEvent": estimate.peak_event,
         "categories": [_name(name) for name in categories],
         # The same category has the same colour in every page.
-        "colors": [
-            _CATEGORIES.index(name) if name in _CATEGORIES else len(_CATEGORIES) for name in categories
-        ],
+        "colors": [palette.category(name) for name in categories],
         "blocks": {
             "born": blocks.born,
             "died": blocks.died,

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from analyzer.report import attribution, page, sentences
 from analyzer.report.formats import PLAIN, View
+from analyzer.report.palette import LIGHT
 from analyzer.report.words import mib, percent, size
 from analyzer.results.estimate import Estimate
 
@@ -64,5 +65,5 @@ def _bar(nbytes: int, most: int) -> str:
     width = max(1, nbytes * _BAR_WIDTH // most)
     return (
         f'<svg width="{_BAR_WIDTH}" height="10" aria-hidden="true"><rect width="{width}" height="10" '
-        'fill="#4c78a8"/></svg>'
+        f'fill="{LIGHT["c0"]}"/></svg>'
     )

@@ -27,6 +27,7 @@ from typing import Any
 
 from analyzer import __version__
 from analyzer.report import origin
+from analyzer.report.palette import page_style
 from analyzer.report.words import clean
 
 # Scripts by what a page shows; libraries first.
@@ -48,7 +49,7 @@ _ENDS = re.compile(r"(?<=[._:/])(?=\w)|(?<=\dx)(?=\d)")
 
 def render(title: str, body: str, data: Any = None, scripts: Sequence[str] = NONE) -> str:
     """Return the page. title: text; body: HTML of the functions here; data: `DATA` of the scripts."""
-    style = "\n".join(_asset(name) for name in _STYLES)
+    style = "\n".join([*(_asset(name) for name in _STYLES), page_style()])
     sources = [_asset(name) for name in scripts]
     policy = (
         "default-src 'none'; base-uri 'none'; form-action 'none'; "

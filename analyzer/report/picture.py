@@ -16,23 +16,11 @@ from typing import Any
 from analyzer.errors import MissingDependencyError, install
 from analyzer.report import sentences
 from analyzer.report.formats import PLAIN, View
+from analyzer.report.palette import CATEGORIES, LIGHT, category, picture_style
 from analyzer.report.words import MIB, clean, tail
 from analyzer.results.estimate import Estimate, MarkRow
 
 FORMS = ("svg", "png")
-# Seen apart also by those who see few colours (Paul Tol's qualitative schemes).
-_COLORS = {
-    "parameters": "#4477aa",
-    "buffers": "#66ccee",
-    "optimizer state": "#aa3377",
-    "gradients": "#ccbb44",
-    "inputs": "#999933",
-    "saved for backward": "#228833",
-    "activations": "#88cc88",
-    "scratch": "#ee6677",
-    "workspace": "#bbbbbb",
-}
-_OTHER = "#222222"
 _MOST = 60
 # How far the bar of the peak stands from the last event's, in bars.
 _APART = 0.5
@@ -50,7 +38,11 @@ def drawing(form: str) -> Iterator[Any]:
     matplotlib.use("Agg")
     from matplotlib import pyplot
 
-    with pyplot.rc_context({"svg.hashsalt": "analyzer", "svg.fonttype": "none", "font.size": 9}):
+    ink = ("text.color", "axes.labelcolor", "axes.edgecolor", "xtick.color", "ytick.color")
+    settings = dict.fromkeys(ink, LIGHT["text"]) | dict.fromkeys(
+        ("figure.facecolor", "axes.facecolor"), LIGHT["back"]
+    )
+    with pyplot.rc_context({"svg.hashsalt": "analyzer", "svg.fonttype": "none", "font.size": 9, **settings}):
         yield pyplot
 
 
@@ -60,7 +52,7 @@ def saved(pyplot: Any, figure: Any, form: str) -> bytes:
     metadata = {"Date": None} if form == "svg" else {"Software": None}
     figure.savefig(stream, format=form, metadata=metadata, dpi=120)
     pyplot.close(figure)
-    return stream.getvalue()
+    return stream.getvalue().replace(b"</style>", f"{picture_style()}</style>".encode(), 1)
 
 
 def label(untrusted: str, width: int = 60) -> str:
@@ -78,22 +70,29 @@ def _bars(estimate: Estimate, _: View = PLAIN, *, form: str) -> bytes:
         at_peak = [(name, nbytes) for name, nbytes in estimate.breakdown.items() if nbytes]
         used = {name for mark in marks for name, nbytes in mark.by_category.items() if nbytes}
         used |= {name for name, _ in at_peak}
-        names = [name for name in _COLORS if name in used] + sorted(used - _COLORS.keys())
+        names = [name for name in CATEGORIES if name in used] + sorted(used - {*CATEGORIES})
         # The peak is mostly within a phase, not after one: a bar of its own, apart from the others.
         places, below = range(len(marks)), [0.0] * (len(marks) + 1)
         peak = len(marks) + _APART
         for name in names:
             values = [mark.by_category.get(name, 0) / MIB for mark in marks]
             values.append(estimate.breakdown.get(name, 0) / MIB)
-            color = _COLORS.get(name, _OTHER)
+            color = LIGHT[category(name)]
             axes.bar([*places, peak], values, 0.8, below, label=label(name, 30), color=color)
             below = [low + value for low, value in zip(below, values, strict=True)]
-        axes.plot(places, [mark.peak / MIB for mark in marks], "k_", markersize=10, label="peak so far")
+        axes.plot(
+            places,
+            [mark.peak / MIB for mark in marks],
+            "_",
+            color=LIGHT["text"],
+            markersize=10,
+            label="peak so far",
+        )
         axes.step(
             places,
             [mark.reserved / MIB for mark in marks],
             where="mid",
-            color="#bb5566",
+            color=LIGHT["reserved"],
             linewidth=1,
             label="reserved",
         )

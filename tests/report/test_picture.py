@@ -11,6 +11,7 @@ import pytest
 
 from analyzer.cli import main
 from analyzer.report import json, picture
+from analyzer.report.palette import LIGHT, category
 from analyzer.results.estimate import MarkRow
 from tests.report.estimates import MIB, TRAINING, hostile
 
@@ -39,7 +40,7 @@ def heights(svg: str) -> dict[str, list[float]]:
 def test_bars_are_as_high_as_their_bytes() -> None:
     drawn = picture.bars_svg(MARKED).decode()
     found = heights(drawn)
-    parameters, saved = found["#4477aa"], found["#228833"]
+    parameters, saved = (found[LIGHT[category(name)]] for name in ("parameters", "saved for backward"))
     first, second = sorted(parameters)[-2:]
     assert first == pytest.approx(second)
     assert max(saved) == pytest.approx(3 * second, rel=1e-3)
@@ -54,9 +55,9 @@ def test_the_peak_has_a_bar_of_its_own() -> None:
     ).decode()
     found = heights(drawn)
     assert ">at the peak<" in drawn
-    parameters = [height for height in found["#4477aa"] if height > 10]
+    parameters = [height for height in found[LIGHT[category("parameters")]] if height > 10]
     assert parameters == pytest.approx([parameters[0]] * 3)
-    assert max(found["#ccbb44"]) == pytest.approx(1.5 * parameters[0], rel=1e-3)
+    assert max(found[LIGHT[category("gradients")]]) == pytest.approx(1.5 * parameters[0], rel=1e-3)
 
 
 def test_the_same_estimate_gives_the_same_bytes() -> None:

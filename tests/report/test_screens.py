@@ -21,7 +21,7 @@ from analyzer import pipeline
 from analyzer.options import Options
 from analyzer.planning.allocators import side_by_side as under_allocators
 from analyzer.planning.compare import compare
-from analyzer.report import formats
+from analyzer.report import formats, palette
 from analyzer.results.verification import Figure, MarkComparison, Verification
 from tests.paths import MODELS, ROOT
 from tests.report.browser import chromium
@@ -200,10 +200,8 @@ def test_a_bar_for_every_gpu(pages: dict[str, str]) -> None:
 
 def test_categories_can_be_told_apart() -> None:
     """By the distance of their colours (CIE 1976; about 2 is just noticed), each pair, in both themes."""
-    style = (ROOT / "analyzer/report/assets/page.css").read_text()
-    for theme in style.split(":root")[1:3]:
-        colors = [lab(value) for _, value in sorted(re.findall(r"--c(\d): (#\w{6})", theme))]
-        assert len(colors) == 10
+    for theme in (palette.LIGHT, palette.DARK):
+        colors = [lab(theme[f"c{place}"]) for place in range(10)]
         for one, other in combinations(colors, 2):
             assert sum((a - b) ** 2 for a, b in zip(one, other, strict=True)) ** 0.5 > 20
 

@@ -6,8 +6,8 @@ asked by a description ("sm86"). A call of it is a **family** (`Convolution.fami
 `about` (JSON: GPU, versions, date, method), `family` (int32 [families, 18]), and for each dtype and layout,
 e.g. "float32.nchw": `.family` (row of the family table), `.batch`, and what cuDNN answered, sorted by family,
 then batch: `.forward`, `.data`, `.weight` are the first plan's workspaces with the default settings (bytes),
-`.trial.forward` and so on the other figures (-1: no plan; `NOT_ASKED`; `AS_FIRST`: as with the default
-settings).
+`.trial.forward` and so on the other figures (-1: no plan; `NOT_ASKED`; `AS_FIRST`: as the first plan with the
+default settings; `AS_TRIAL`: as the largest trial with them).
 
 `python -m benchmarks cudnn record` writes them. Which plan wins a timing only a GPU knows: `winner` was
 measured on the H200.
@@ -38,7 +38,7 @@ TIMED, WINNER = "timed", "winner"
 AFTER = tuple(f"after{place}" for place in range(1, 12))
 # In place of bytes, the latter of these figures. Besides there are ONNX Runtime's searches
 # (`convolution.HEURISTICS`), in tables of their own.
-NOT_ASKED, AS_FIRST = -2, -3
+NOT_ASKED, AS_FIRST, AS_TRIAL = -2, -3, -4
 AS_FIRST_FIGURES = (DETERMINISTIC, STRICT, *TRIALS.values(), TIMED)
 # The release all tables are of.
 RELEASE: Release = (9, 19)
@@ -70,8 +70,9 @@ class Record:
         # In the array's own type: for numbers of another one it would be converted whole.
         start, stop = np.searchsorted(rows, np.array([row, row + 1], rows.dtype)).tolist()
         kept = sizes[start:stop].astype(np.int64)
-        if figure in AS_FIRST_FIGURES:
-            kept = np.where(kept == AS_FIRST, self._array(f"{group}.{operation}")[start:stop], kept)
+        for sign, other in ((AS_TRIAL, TRIALS[FIRST]), (AS_FIRST, FIRST)):
+            if figure in AS_FIRST_FIGURES and (alike := kept == sign).any():
+                kept = np.where(alike, self._array(member_of(group, operation, other))[start:stop], kept)
         batches = self._array(f"{group}.batch")[start:stop].tolist()
         return {batch: nbytes for batch, nbytes in zip(batches, kept.tolist(), strict=True) if nbytes >= 0}
 

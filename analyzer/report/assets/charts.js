@@ -4,7 +4,7 @@ for (const place of document.querySelectorAll(".chart")) {
   const chart = DATA.charts[Number(place.dataset.chart)];
   let plot = null;
   const readout = place.nextElementSibling;
-  const colors = () => chart.lines.map((line, at) => color(`--c${[0, 2, 4, 8, 6, 3][(line.color ?? at) % 6]}`));
+  const colors = () => chart.lines.map((line, at) => color(`--l${(line.color ?? at) % 6}`));
   const high = 340 + (chart.marks ? ABOVE : 0);
   const make = () => {
     if (plot) plot.destroy();

@@ -83,7 +83,7 @@ function drawIcicle(root, view) {
       cell.title = said.slice(0, 1000);
       cell.setAttribute("aria-label", cell.title);
       Object.assign(cell.style, { left: `${100 * entry.x0}%`, width: `${100 * (entry.x1 - entry.x0)}%`, top: `${height * entry.depth}px` });
-      cell.style.background = entry.children || entry.data.category === undefined ? `hsl(${(entry.data.name.length * 47 + entry.depth * 29) % 60 + 195}, 45%, ${72 + entry.depth % 3 * 5}%)` : color(`--c${view.colors[entry.data.category]}`);
+      cell.style.background = entry.children || entry.data.category === undefined ? `hsl(${(entry.data.name.length * 47 + entry.depth * 29) % 60 + 195}, 45%, ${72 + entry.depth % 3 * 5}%)` : color(`--${view.colors[entry.data.category]}`);
       cell.addEventListener("click", () => { focus = [...focus, ...names]; draw(); place.querySelector("button")?.focus(); });
       cells.push({ cell, entry });
       place.append(cell);
@@ -143,7 +143,7 @@ function drawSegments(root, view) {
         if (tile && width < 0.3 && Math.abs(left - tileEnd) < 0.3) { tileEnd = left + width; tile.style.width = `${tileEnd - parseFloat(tile.style.left)}%`; tile.title = "several small blocks"; continue; }
         tile = element("i");
         tileEnd = left + width;
-        Object.assign(tile.style, { left: `${left}%`, width: `${width}%`, background: color(`--c${view.colors[category]}`) });
+        Object.assign(tile.style, { left: `${left}%`, width: `${width}%`, background: color(`--${view.colors[category]}`) });
         tile.title = `${size(view.blocks.nbytes[block])} ${view.origins[view.blocks.origin[block]].name}`.slice(0, 300);
         bar.append(tile);
       }

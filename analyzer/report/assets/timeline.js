@@ -105,7 +105,7 @@ function drawTimeline(root, view, choose) {
   function make() {
     const scale = plot ? { min: plot.scales.x.min, max: plot.scales.x.max } : null;
     if (plot) plot.destroy();
-    const colors = layers.map((_, layer) => color(`--c${view.colors[layer]}`));
+    const colors = layers.map((_, layer) => color(`--${view.colors[layer]}`));
     // The topmost layer is drawn first; each band ends at the layer below.
     const series = layers.map((_, layer) => layer).reverse();
     const options = {

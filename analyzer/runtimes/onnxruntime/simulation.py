@@ -327,9 +327,9 @@ def _reached(
         if arena.simulate(simulation):
             return arena.reached
     session = simulate_to_the_end(events, options, device_bytes, without)
-    lost = session.failure
-    held = session.held_most if lost is None else lost.held + lost.requested_bytes
-    return Reached(session.peak_in_use, held, session.page_bytes, lost is None)
+    failure = session.failure
+    held = session.held_most if failure is None else failure.held + failure.requested_bytes
+    return Reached(session.peak_in_use, held, session.page_bytes, failure is None)
 
 
 def _chosen(sessions: Sequence[Reached]) -> int:

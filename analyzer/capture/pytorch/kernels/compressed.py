@@ -31,7 +31,7 @@ Source: `aten/src/ATen/native/TensorConversions.cpp` (`sparse_compressed_to_flip
 `addmm_sparse_compressed_dense`), `sparse/cuda/SparseBlas.cpp`, `SparseBlasImpl.cpp` (`spmm`, `spgemm`,
 `addmv_out_sparse_csr`), `SparseCsrTensor.cpp` (`transpose_sparse_csr`).
 
-What blocks need besides is in `blocks.py`.
+The rest that blocks need is in `blocks.py`.
 
 Not modelled: batches of matrices, entries that are vectors, sums of two compressed
 matrices, reductions other than the sum of everything, gradients for the matrix's values in its own layout.

@@ -67,7 +67,7 @@ def product_of_sparse(operator: Operator, _device: DeviceProfile, script: Script
     entry of the first matrix, a scan of so many and 56, as in all 147 products of Graph U-Net's recorded run
     (`pyg_graph_unet`, H200). In the second its default algorithm keeps all that is multiplied, row, column
     and value of every pair, twice: 24 bytes a pair of 32-bit values in that run (published for 64-bit ones:
-    "~6 GB" for 216 million pairs, CuPy's issue 7044; this says 32). What the sort takes besides, 27,919 bytes
+    "~6 GB" for 216 million pairs, CuPy's issue 7044; this says 32). The sort's own memory, 27,919 bytes
     for 75,538 pairs, is bounded by a quarter byte a pair and 16 KiB.
     """
     values, pairs = operator.tensor("values"), operator.integer("pairs")
