@@ -6,23 +6,31 @@ memory, `c9` what has none: each pair can be told apart, in both themes.
 
 from __future__ import annotations
 
-LIGHT = {
-    "text": "#1b1f24", "dim": "#59636e", "back": "#ffffff", "panel": "#f6f8fa", "line": "#d1d9e0",
-    "accent": "#0969da", "yes": "#116329", "no": "#a40e26", "limit": "#cf222e", "reserved": "#9a6700",
-    "mark": "#8c959f", "c0": "#4c78a8", "c1": "#9ecae9", "c2": "#f58518", "c3": "#b279a2", "c4": "#54a24b",
-    "c5": "#9fe08f", "c6": "#e45756", "c7": "#edc948", "c8": "#9c938f", "c9": "#d0d0d0",
-}  # fmt: skip
-DARK = {
-    "text": "#e6edf3", "dim": "#9198a1", "back": "#0d1117", "panel": "#151b23", "line": "#3d444d",
-    "accent": "#4493f8", "yes": "#3fb950", "no": "#ff7b72", "limit": "#ff7b72", "reserved": "#d29922",
-    "mark": "#656c76", "c0": "#5b8db8", "c1": "#9fcdea", "c2": "#e07b14", "c3": "#c07fb0", "c4": "#4f9a48",
-    "c5": "#97d98a", "c6": "#d9504f", "c7": "#d9b53c", "c8": "#8f8783", "c9": "#565f6b",
-}  # fmt: skip
+_NAMES = ("text dim back panel line accent yes no limit reserved mark c0 c1 c2 c3 c4 c5 c6 c7 c8 c9").split()
+_LIGHT = """
+    #1b1f24 #59636e #ffffff #f6f8fa #d1d9e0 #0969da #116329 #a40e26
+    #cf222e #9a6700 #8c959f #4c78a8 #9ecae9 #f58518 #b279a2 #54a24b
+    #9fe08f #e45756 #edc948 #9c938f #d0d0d0
+"""
+_DARK = """
+    #e6edf3 #9198a1 #0d1117 #151b23 #3d444d #4493f8 #3fb950 #ff7b72
+    #ff7b72 #d29922 #656c76 #5b8db8 #9fcdea #e07b14 #c07fb0 #4f9a48
+    #97d98a #d9504f #d9b53c #8f8783 #565f6b
+"""
+LIGHT: dict[str, str] = dict(zip(_NAMES, _LIGHT.split(), strict=True))
+DARK: dict[str, str] = dict(zip(_NAMES, _DARK.split(), strict=True))
 # From the ground up: what stays lies below what comes and goes. The first has `c0`, and so on.
 CATEGORIES = (
-    "parameters", "buffers", "optimizer state", "gradients", "inputs", "saved for backward", "activations",
-    "scratch", "workspace",
-)  # fmt: skip
+    "parameters",
+    "buffers",
+    "optimizer state",
+    "gradients",
+    "inputs",
+    "saved for backward",
+    "activations",
+    "scratch",
+    "workspace",
+)
 # The lines of a chart, one after the other.
 LINES = ("c0", "c2", "c4", "c8", "c6", "c3")
 

@@ -39,7 +39,7 @@ def drawing(form: str) -> Iterator[Any]:
     from matplotlib import pyplot
 
     ink = ("text.color", "axes.labelcolor", "axes.edgecolor", "xtick.color", "ytick.color")
-    settings = dict.fromkeys(ink, LIGHT["text"]) | dict.fromkeys(
+    settings: dict[Any, str] = dict.fromkeys(ink, LIGHT["text"]) | dict.fromkeys(
         ("figure.facecolor", "axes.facecolor"), LIGHT["back"]
     )
     with pyplot.rc_context({"svg.hashsalt": "analyzer", "svg.fonttype": "none", "font.size": 9, **settings}):
