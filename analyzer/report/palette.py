@@ -6,7 +6,7 @@ memory, `c9` what has none: each pair can be told apart, in both themes.
 
 from __future__ import annotations
 
-_NAMES = ("text dim back panel line accent yes no limit reserved mark c0 c1 c2 c3 c4 c5 c6 c7 c8 c9").split()
+_NAMES = "text dim back panel line accent yes no limit reserved mark c0 c1 c2 c3 c4 c5 c6 c7 c8 c9"
 _LIGHT = """
     #1b1f24 #59636e #ffffff #f6f8fa #d1d9e0 #0969da #116329 #a40e26
     #cf222e #9a6700 #8c959f #4c78a8 #9ecae9 #f58518 #b279a2 #54a24b
@@ -17,8 +17,8 @@ _DARK = """
     #ff7b72 #d29922 #656c76 #5b8db8 #9fcdea #e07b14 #c07fb0 #4f9a48
     #97d98a #d9504f #d9b53c #8f8783 #565f6b
 """
-LIGHT: dict[str, str] = dict(zip(_NAMES, _LIGHT.split(), strict=True))
-DARK: dict[str, str] = dict(zip(_NAMES, _DARK.split(), strict=True))
+LIGHT: dict[str, str] = dict(zip(_NAMES.split(), _LIGHT.split(), strict=True))
+DARK: dict[str, str] = dict(zip(_NAMES.split(), _DARK.split(), strict=True))
 # From the ground up: what stays lies below what comes and goes. The first has `c0`, and so on.
 CATEGORIES = (
     "parameters",
