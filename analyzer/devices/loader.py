@@ -31,6 +31,7 @@ from analyzer.devices.sizes import as_on_the_box, is_size, parse_size
 from analyzer.devices.topology import Topology
 from analyzer.errors import OptionError, did_you_mean
 from analyzer.releases import RECORDED, RELEASE, parse
+from analyzer.tables import by_name
 
 PROFILES = Path(__file__).parent / "profiles"
 DEFAULT = "h200"
@@ -50,7 +51,7 @@ _NAMES_OF = {
     "rtx5060ti-16gb": "rtx5060ti",
     "titan-rtx": "titanrtx",
 }
-_OTHER_NAMES = {other: name for name, others in _NAMES_OF.items() for other in others.split()}
+_OTHER_NAMES = by_name(_NAMES_OF)
 _MAKERS = re.compile("^(nvidia|geforce|tesla|quadro)+")
 _AMD = re.compile(r"amd|instinct|radeon|mi\d|rx\d")
 # The suffix of a name that cards of two sizes share, as `_plain` has it.
@@ -88,17 +89,22 @@ def load(name_or_path: str | Path) -> DeviceProfile:
     return slice_of(_known(profile_name), part) if sliced else _known(profile_name)
 
 
+def _names_by_text() -> dict[str, str]:
+    """Return the name of each profile by every text for it, as `_plain` has it."""
+    return {_plain(name): name for name in names()} | _OTHER_NAMES
+
+
 def _nearest_of(text: str) -> str:
     """Return the beginning of a hint: the likeliest name, and what else is near it; "" if nothing is."""
     plain = _MAKERS.sub("", _plain(text))
     if _AMD.match(plain):
         return "AMD's GPUs are not modelled; "
-    by_name = {_plain(name): name for name in names()} | _OTHER_NAMES
-    close = difflib.get_close_matches(plain, by_name, n=3 * _NEAREST, cutoff=_LIKENESS)
-    near = list(dict.fromkeys(by_name[name] for name in close))[:_NEAREST]
+    names_by_text = _names_by_text()
+    close = difflib.get_close_matches(plain, names_by_text, n=3 * _NEAREST, cutoff=_LIKENESS)
+    near = list(dict.fromkeys(names_by_text[name] for name in close))[:_NEAREST]
     if not near:
         return ""
-    guess = did_you_mean(plain, by_name)
+    guess = did_you_mean(plain, names_by_text)
     others = ", ".join(near[1:] if guess else near)
     return (f"did you mean {near[0]!r}? " if guess else "") + (f"near it: {others}; " if others else "")
 
@@ -236,7 +242,7 @@ def _plain(name: str) -> str:
 def _profile_named_by(text: str) -> str | None:
     """Return the profile of a GPU by any of its names; None where there is none."""
     plain = _plain(text)
-    names_by_text = {_plain(name): name for name in names()} | _OTHER_NAMES
+    names_by_text = _names_by_text()
     short = _MAKERS.sub("", plain)
     profile_name = names_by_text.get(plain) or names_by_text.get(short) or names_by_text.get(f"rtx{short}")
     return profile_name or _by_nvml_name().get(plain)

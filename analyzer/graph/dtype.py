@@ -8,6 +8,8 @@ Source: the element-type enumerations of torch (`c10/core/ScalarType.h`) and ONN
 
 from __future__ import annotations
 
+from analyzer.tables import by_name
+
 _NAMES_BY_BITS = {
     2: "int2 uint2 quint2x4",
     4: "int4 uint4 quint4x2 float4_e2m1",
@@ -19,7 +21,7 @@ _NAMES_BY_BITS = {
     128: "complex128",
     256: "string",  # a `std::string` on the host: 32 bytes on 64-bit libstdc++
 }
-BITS = {name: bits for bits, names in _NAMES_BY_BITS.items() for name in names.split()}
+BITS = by_name(_NAMES_BY_BITS)
 
 # Short names people use on a command line.
 _SHORT = {

@@ -17,6 +17,7 @@ from typing import Any
 
 from analyzer.errors import TargetError
 from analyzer.onnx.types import display
+from analyzer.tables import by_name
 
 DEFAULT_DOMAINS = ("", "ai.onnx")
 DAMAGED = "the file is damaged: export the model again"
@@ -32,7 +33,7 @@ _CONTRIB_OF_INPUTS = {
     4: "QAttention RotaryEmbedding",
     7: "EmbedLayerNormalization GroupQueryAttention",
 }
-_CONTRIB_INPUTS = {name: count for count, names in _CONTRIB_OF_INPUTS.items() for name in names.split()}
+_CONTRIB_INPUTS = by_name(_CONTRIB_OF_INPUTS)
 
 # Types of contrib operators' attributes that decide sizes (AttributeProto: 2 a whole number, 7 several).
 _CONTRIB_OF_TYPE = {
@@ -40,7 +41,7 @@ _CONTRIB_OF_TYPE = {
     " transBatchA transBatchB",
     7: "dilations kernel_shape pads qkv_hidden_sizes strides",
 }
-_CONTRIB_ATTRIBUTES = {name: kind for kind, names in _CONTRIB_OF_TYPE.items() for name in names.split()}
+_CONTRIB_ATTRIBUTES = by_name(_CONTRIB_OF_TYPE)
 
 
 def check_node(node: Any, opset: int) -> None:

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable
 from math import prod
 
 from analyzer.graph.model import Operator, Storage, TensorMeta, tensors_in
+from analyzer.tables import by_name
 from analyzer.timing import compiled, traffic
 from analyzer.timing.attention import attention
 from analyzer.timing.convolutions import Convolution, convolution
@@ -24,7 +25,7 @@ from analyzer.timing.moves import MOVES, filled, gradient_of_part, joined, moved
 from analyzer.timing.operands import channels_last, copied_first
 from analyzer.timing.products import grouped, product
 from analyzer.timing.rates import Rates
-from analyzer.timing.work import Work, by_name, log
+from analyzer.timing.work import Work, log
 
 Rule = Callable[[Operator, str, Rates], list[Work]]
 _QUERIES = ("_has_compatible", "is_", "sym_", "_local_scalar_dense")

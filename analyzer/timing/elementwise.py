@@ -17,10 +17,11 @@ from collections.abc import Sequence
 
 from analyzer.graph.dtype import dtype_bits
 from analyzer.graph.model import Operator, TensorMeta
+from analyzer.tables import by_name
 from analyzer.timing.orders import order, pattern, repetition
 from analyzer.timing.rates import Rates
 from analyzer.timing.traffic import strided, vectors
-from analyzer.timing.work import Work, by_name
+from analyzer.timing.work import Work
 
 # Name without namespace and overload -> its name in the table.
 _NAMED = by_name(

@@ -15,11 +15,12 @@ from __future__ import annotations
 from math import prod
 
 from analyzer.graph.model import Operator, TensorMeta
+from analyzer.tables import by_name
 from analyzer.timing import traffic
 from analyzer.timing.elementwise import size_of
 from analyzer.timing.orders import pattern_of_run, repetition
 from analyzer.timing.rates import Rates
-from analyzer.timing.work import Work, by_name, log
+from analyzer.timing.work import Work, log
 
 # Name without namespace and overload -> its name in the table.
 MOVES = by_name(

@@ -15,9 +15,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 from analyzer.graph.model import Operator, TensorMeta, contiguous_strides
+from analyzer.tables import by_name
 from analyzer.timing.elementwise import copied
 from analyzer.timing.rates import Rates
-from analyzer.timing.work import Work, by_name
+from analyzer.timing.work import Work
 
 _ROW_MAJOR = by_name(
     {

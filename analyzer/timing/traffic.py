@@ -15,8 +15,9 @@
 
 from __future__ import annotations
 
+from analyzer.tables import by_name
 from analyzer.timing.rates import Rates
-from analyzer.timing.work import Work, by_name, log, wide
+from analyzer.timing.work import Work, log, wide
 
 HOST_COPY = "host_copy"
 _BEGIN = 1.2e-6

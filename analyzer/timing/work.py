@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from math import log2
-from typing import TypeVar
-
-_Value = TypeVar("_Value")
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,11 +25,6 @@ class Work:
     kind: str = ""
     spread: float = 0.0
     staged: float = 0.0
-
-
-def by_name(names: Mapping[_Value, str]) -> dict[str, _Value]:
-    """Return a table from name to value, given the names of each value in one text."""
-    return {name: value for value, text in names.items() for name in text.split()}
 
 
 def log(value: float) -> float:

@@ -15,6 +15,7 @@ from typing import Any
 from analyzer.allocators.onnxruntime_bfc import StreamArena
 from analyzer.devices import parse_size
 from analyzer.errors import OptionError, did_you_mean
+from analyzer.tables import by_name
 
 _NAMES_OF_LEVEL = {
     0: "0 disable_all ort_disable_all",
@@ -22,7 +23,7 @@ _NAMES_OF_LEVEL = {
     2: "2 extended ort_enable_extended",
     99: "3 layout ort_enable_layout 99 all ort_enable_all",
 }
-_LEVELS = {name: level for level, names in _NAMES_OF_LEVEL.items() for name in names.split()}
+_LEVELS = by_name(_NAMES_OF_LEVEL)
 FOLLOWED_ON_CPU = 2  # the CPU provider's blocked layouts, which the highest level chooses, are not predicted
 _NO_LIMIT = ("", "0", "18446744073709551615")
 

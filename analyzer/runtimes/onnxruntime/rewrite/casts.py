@@ -16,6 +16,7 @@ from __future__ import annotations
 from analyzer.runtimes.onnxruntime.graph import Node
 from analyzer.runtimes.onnxruntime.kernels import declared
 from analyzer.runtimes.onnxruntime.rewrite.editor import Editor
+from analyzer.tables import by_name
 
 _HALF, _SINGLE = "float16", "float32"
 INSERTED = "InsertedPrecisionFreeCast_"
@@ -27,7 +28,7 @@ _OF_BITS = {
     32: "uint32 int32 float32",
     64: "uint64 int64 float64",
 }
-_BITS = {name: bits for bits, names in _OF_BITS.items() for name in names.split()}
+_BITS = by_name(_OF_BITS)
 
 
 def insert(editor: Editor, *, fold: bool) -> None:

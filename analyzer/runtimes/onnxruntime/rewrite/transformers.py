@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from analyzer.runtimes.onnxruntime.rewrite import unmodelled
+from analyzer.tables import by_name
 
 _CLEANUP, _FUSIONS = "rewrite/cleanup.py", "rewrite/fusions"
 _SPREADING, _REMAINS = "rewrite/quantized/spreading.py", "rewrite/quantized/remains.py"
@@ -43,9 +44,7 @@ _TRANSFORMERS_OF = {
     f"{_FUSIONS}/softmax.py": "BiasSoftmaxFusion",
 }
 # Transformer -> the file that carries it out.
-FOLLOWED: Mapping[str, str] = {
-    name: file for file, names in _TRANSFORMERS_OF.items() for name in names.split()
-}
+FOLLOWED: Mapping[str, str] = by_name(_TRANSFORMERS_OF)
 
 _BASES = "GraphTransformer RuleBasedGraphTransformer SelectorActionTransformer"
 _TRAINING = "BiasSoftmaxDropoutFusion BitmaskDropoutReplacement SceLossGradBiasFusion TritonFusion"
