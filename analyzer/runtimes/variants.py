@@ -92,22 +92,23 @@ class Variants:
     def held(self, sizes: Sizes, limit: Limit | None = None) -> tuple[int, bool]:
         """Return the peak bytes the allocator holds with these sizes, and whether every request found room;
         limit: as `Prediction.limited` takes it."""
+        _, reserved, served = self._reached(sizes, limit)
+        return reserved, served
+
+    def peaks(self, sizes: Sizes) -> tuple[int, int]:
+        """Return the peak bytes allocated, and held by the allocator, with these sizes and all the room."""
+        allocated, reserved, _ = self._reached(sizes, None)
+        return allocated, reserved
+
+    def _reached(self, sizes: Sizes, limit: Limit | None) -> tuple[int, int, bool]:
+        """Return the peak bytes allocated and held, and whether every request found room."""
         if self._rows is not None:
             # Sizes that no device has are left to the simulator, whose numbers have no end.
             with suppress(OverflowError):
                 peaks = self._rows.peaks(self._numbered(sizes), limit, plans=self._plans)
-                return peaks.reserved, peaks.served
+                return peaks.allocated, peaks.reserved, peaks.served
         simulation = self.simulated(limit, sizes)
-        return simulation.peak_reserved, simulation.failure is None
-
-    def peaks(self, sizes: Sizes) -> tuple[int, int]:
-        """Return the peak bytes allocated, and held by the allocator, with these sizes and all the room."""
-        if self._rows is not None:
-            with suppress(OverflowError):
-                peaks = self._rows.peaks(self._numbered(sizes), None, plans=self._plans)
-                return peaks.allocated, peaks.reserved
-        simulation = self.simulated(sizes=sizes)
-        return simulation.peak_allocated, simulation.peak_reserved
+        return simulation.peak_allocated, simulation.peak_reserved, simulation.failure is None
 
     def simulated(self, limit: Limit | None = None, sizes: Sizes | None = None) -> Simulation:
         """Return the simulation under a limit, with these sizes or its own; of plain numbers no more than the

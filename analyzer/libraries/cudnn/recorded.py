@@ -70,8 +70,9 @@ class Record:
         # In the array's own type: for numbers of another one it would be converted whole.
         start, stop = np.searchsorted(rows, np.array([row, row + 1], rows.dtype)).tolist()
         kept = sizes[start:stop].astype(np.int64)
-        for sign, other in ((AS_TRIAL, TRIALS[FIRST]), (AS_FIRST, FIRST)):
-            if figure in AS_FIRST_FIGURES and (alike := kept == sign).any():
+        signs = ((AS_TRIAL, TRIALS[FIRST]), (AS_FIRST, FIRST)) if figure in AS_FIRST_FIGURES else ()
+        for sign, other in signs:
+            if (alike := kept == sign).any():
                 kept = np.where(alike, self._array(member_of(group, operation, other))[start:stop], kept)
         batches = self._array(f"{group}.batch")[start:stop].tolist()
         return {batch: nbytes for batch, nbytes in zip(batches, kept.tolist(), strict=True) if nbytes >= 0}

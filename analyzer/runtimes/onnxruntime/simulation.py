@@ -188,8 +188,7 @@ def simulate_to_the_end(
         if session.failure is None or session.failure.block is None:
             return replace(session, refused=refused)
         refused = (*refused, session.failure)
-        blocks = frozenset(failure.block for failure in refused if failure.block is not None)
-        events = (*events[:loading], *without(blocks)[loading:])
+        events = (*events[:loading], *without(replace(session, refused=refused).blocks)[loading:])
 
 
 @dataclass(frozen=True, slots=True)

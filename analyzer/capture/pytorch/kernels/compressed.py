@@ -272,10 +272,8 @@ def _to_dense(recorder: Recorder, tensor: torch.Tensor, *args: Any, **kwargs: An
     indices = aten._convert_indices_from_csr_to_coo(begins, plain, out_int32=False, transpose=not by_rows)
     row, column = indices[0], indices[1]
     (row if by_rows else column).sub_(batch * (rows if by_rows else columns))
-    down, before = (
-        row * columns,
-        batch * rows,
-    )  # temporaries of one expression, all of which live until its end
+    # Temporaries of one expression, all of which live until its end.
+    down, before = row * columns, batch * rows
     within, past = column + down, before * columns
     places = within + past
     del down, before, within, past
