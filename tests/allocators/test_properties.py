@@ -33,6 +33,12 @@ KINDS: dict[str, tuple[str, dict[str, Any], int]] = {
     ),
     "pytorch limited": ("pytorch", {"limit_bytes": 100 * MIB}, 512),
     "pytorch expandable limited": ("pytorch", {"limit_bytes": 100 * MIB, "expandable_segments": True}, 512),
+    # Ranges for 9/8 of 80 MiB: those too broken up for a request get another beside them.
+    "pytorch expandable ranges": (
+        "pytorch",
+        {"limit_bytes": 90 * MIB, "device_total_bytes": 80 * MIB, "expandable_segments": True},
+        512,
+    ),
     "onnxruntime": ("onnxruntime_bfc", {}, 256),
     "onnxruntime same": ("onnxruntime_bfc", {"arena_extend_strategy": "kSameAsRequested"}, 256),
     "onnxruntime limited": ("onnxruntime_bfc", {"gpu_mem_limit": 100 * MIB, "device_bytes": 90 * MIB}, 256),

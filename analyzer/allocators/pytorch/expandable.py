@@ -1,7 +1,8 @@
 """PyTorch's caching allocator with `expandable_segments:True`: one growing address range a pool, mapped in
 pages.
 
-1. A pool's range reserves addresses for 9/8 of the device and maps pages of 2 MiB (small pool) or
+1. A pool's range reserves addresses for 9/8 of the device (where no place in it is long enough, the pool
+   takes another range) and maps pages of 2 MiB (small pool) or
    `large_segment_size_mb` (large pool) as needed; `reserved` counts mapped pages.
 2. **Search**: best fit, but a free block counts with the unmapped space behind it, so the block at the
    growing end is taken only if no other block of the pool fits.
@@ -39,11 +40,12 @@ class ExpandableAllocator(PyTorchAllocator):
 
     def __init__(self, settings: PyTorchSettings | None = None, space: AddressSpace | None = None) -> None:
         super().__init__(settings, space)
-        # Unmapped blocks of each pool by address; each pool has one range.
+        # Unmapped blocks of each pool by address.
         self._unmapped: dict[Pool, list[tuple[int, Block]]] = {}
 
     def empty_cache(self) -> None:
         """Unmap every page that lies wholly inside a free block."""
+        self.wait()
         for small in (False, True):
             for block in self._cached(small):
                 self._unmap(block)
@@ -109,10 +111,14 @@ class ExpandableAllocator(PyTorchAllocator):
                 return start
         page = self._page(pool.small)
         total = self.settings.device_total_bytes
-        address_bytes = RANGE_BYTES if total is None else -(-(total + total // 8) // page) * page
-        segment = Segment(
-            RANGE_ORIGIN[pool.small] + pool.stream * RANGE_BYTES, address_bytes, pool, expandable=True
-        )
+        wanted = RANGE_BYTES if total is None else total + total // 8
+        # Only a simulation without a limit can be asked for more than the range has addresses for.
+        address_bytes = -(-max(wanted, size) // page) * page
+        address = RANGE_ORIGIN[pool.small] + pool.stream * RANGE_BYTES
+        # A range without room for the request stays, and the pool begins another one behind it.
+        while address in self._segments:
+            address += address_bytes
+        segment = Segment(address, address_bytes, pool, expandable=True)
         self._number(segment.first)
         self._segments[segment.address] = segment
         self._insert(segment.first)

@@ -86,3 +86,38 @@ def test_page_size_is_a_setting() -> None:
     allocator = ExpandableAllocator(PyTorchSettings(large_segment_size_mb=12))
     allocator.malloc(2 * MIB)
     assert allocator.reserved == 12 * MIB
+
+
+def test_a_second_range_where_the_first_is_too_broken_up() -> None:
+    """The range has addresses for 9/8 of 160 MiB: 180. Of 40, 60 and 40 MiB the middle one is unmapped, 40 are
+    left behind them: 80 MiB fit in neither place."""
+    allocator = ExpandableAllocator(PyTorchSettings(device_total_bytes=160 * MIB))
+    first, middle, last = (allocator.malloc(nbytes * MIB) for nbytes in (40, 60, 40))
+    allocator.free(middle)
+    allocator.empty_cache()
+    assert allocator.reserved == 80 * MIB
+    wide = allocator.malloc(80 * MIB)
+    assert allocator.reserved == 160 * MIB
+    assert allocator.address_of(wide) >= allocator.address_of(first) + 180 * MIB
+    for handle in (first, last, wide):
+        allocator.free(handle)
+    allocator.empty_cache()
+    assert (allocator.reserved, allocator.snapshot()) == (0, ())
+
+
+def test_more_than_the_device_without_a_limit() -> None:
+    """The need of a program that does not fit: a range as long as the request, in whole pages of 20 MiB."""
+    allocator = ExpandableAllocator(PyTorchSettings(device_total_bytes=100 * MIB))
+    allocator.malloc(1024 * MIB)
+    assert allocator.reserved == 1040 * MIB
+
+
+def test_empty_cache_waits_for_other_streams() -> None:
+    """`emptyCache` synchronizes the events of freed blocks first (`release_cached_blocks`)."""
+    allocator = ExpandableAllocator(PyTorchSettings())
+    handle = allocator.malloc(20 * MIB)
+    allocator.use(handle, 1)
+    allocator.free(handle)
+    assert allocator.reserved == 20 * MIB
+    allocator.empty_cache()
+    assert allocator.reserved == 0
