@@ -146,6 +146,11 @@ def test_how_near_predictions_are() -> None:
     found = {"allocated": 2**20, "reserved": 2**20, "device": 2**22}
     assert pages.cells(found, row, "failed") == "1.0 | exact | 2.0 | -50.00 % | 4.0 | exact"
     assert pages.cells({"error": "no"}, row, "failed") == "1.0 | failed | 2.0 | failed | 4.0 | failed"
+    some = [("one", 0.1), ("two", -0.3), ("three", 0.2)]
+    assert pages.worst(some, lambda row: row[0], lambda row: row[1]) == "two, -30%"
+    assert pages.middle_and_far(error for _, error in some) == "20.0% / 30.0%"
+    lines = pages.by_kind(some, lambda row: row[0][0], lambda rows: [max(error for _, error in rows)])
+    assert lines == [["t", 2, 0.2], ["o", 1, 0.1], ["all", 3, 0.2]]
     assert pages.table(("a", "b"), [("x", 1)], align="lr") == "| a | b |\n|---|--:|\n| x | 1 |\n"
 
 
