@@ -170,14 +170,15 @@ def test_verdicts_and_the_page() -> None:
     runs = [
         (job, row, {**exact, "device": 5000}),
         (job, {**row, "rank": 1}, {"error": "it stopped"}),
+        (job, {**row, "rank": 2}, {**exact, "device": 4004}),
         ({**job, "name": "two", "domain": "graphs"}, {**row, "name": "two"}, exact),
     ]
     part = score.page(runs)
     assert (
-        "| vision | 2 | 1 of 2 | 0.00 / 0.00 % | 1 of 2 | 0.00 / 0.00 % | 0 of 2 | 25.00 / 25.00 % | one, device +25.00 % |"
+        "| vision | 3 | 2 of 3 | 0.00 / 0.00 % | 2 of 3 | 0.00 / 0.00 % | 0 of 3 | 12.55 / 25.00 % | one, device +25.00 % |"
         in part
     )
-    assert "| graphs | 1 | 1 of 1 |" in part and "| all | 3 | 2 of 3 |" in part
+    assert "| graphs | 1 | 1 of 1 |" in part and "| all | 4 | 3 of 4 |" in part
     assert "| it stopped | `one.rank1` |" in part
     assert "| one.rank1 | owner/name | 0.0 | not followed |" in score.lines(runs)
     assert "| two | owner/name | 0.0 | exact |" in score.lines(runs)

@@ -101,7 +101,8 @@ def tables(names: tuple[str, ...] = (), history: bool = False) -> str:
             print(line, found.get("error", ""), flush=True, file=sys.stderr)
             if history:
                 print(json.dumps(found, indent=1), file=sys.stderr)
-    return f"{_TEXT['head']}{pages.summary(off)}{_TEXT['why']}"
+    figures = pages.exactness({name: [each[name] for each in off] for name in pages.FIGURES})
+    return f"{_TEXT['head']}{pages.table(pages.EXACTNESS, figures)}{_TEXT['why']}"
 
 
 @click.command()

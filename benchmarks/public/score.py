@@ -114,17 +114,13 @@ def _cells(runs: Sequence[Run]) -> list[str]:
 
 def lines(scored: list[Run], first: dict[str, Any] | None = None) -> str:
     """A line a run: MiB measured, and how far the prediction is from it, or was the first time and is now."""
-    then = _before(scored, first) if first else scored
-    head = ["program", "of"]
-    for name in pages.FIGURES:
-        head += [name, "first", "now"] if first else [name, ""]
     rows = []
-    for (job, row, found), (*_, now) in zip(then, scored, strict=True):
-        rows.append([recorded.named(row), job["repo"]])
+    for (job, row, found), (*_, now) in zip(_before(scored, first) if first else scored, scored, strict=True):
+        rows.append({"program": recorded.named(row), "of": job["repo"]})
         for name, key in pages.FIGURES.items():
-            rows[-1] += [f"{row[key] / pages.MIB:,.1f}", _off(found, row, name)]
-            rows[-1] += [_off(now, row, name)] if first else []
-    return pages.table(head, rows)
+            rows[-1] |= {name: f"{row[key] / pages.MIB:,.1f}", f"{name}, off": _off(found, row, name)}
+            rows[-1] |= {f"{name}, now": _off(now, row, name)} if first else {}
+    return pages.records(rows)
 
 
 def rounds(scored: list[Run]) -> Iterator[tuple[str, list[Run], dict[str, Any] | None]]:
