@@ -16,10 +16,10 @@ from benchmarks.timing import advise, advise_compiled, compiled_score, compiled_
 PAGE = ROOT / "docs" / "evidence" / "TIMING.md"
 _LINES = score.table_of
 # What was recorded, mostly with what is said of it now; the part's text, and its single lines, of that.
-PARTS: dict[str, tuple[Callable[[], Any], Callable[[Any], str], Callable[[Any], str]]] = {
+PARTS: dict[str, tuple[Callable[..., Any], Callable[[Any], str], Callable[[Any], str]]] = {
     "h100": (score.rows, partial(score.section, "h100"), _LINES),
     "h200": (
-        lambda: [*score.rows(gpu="h200"), *compiled_score.rows("h200")],
+        lambda only="": [*score.rows(only, "h200"), *(() if only else compiled_score.rows("h200"))],
         partial(score.section, "h200"),
         _LINES,
     ),
@@ -58,7 +58,8 @@ def table(names: Sequence[str]) -> None:
 
 @click.command("lines")
 @click.argument("name", type=click.Choice(list(PARTS)))
-def lines(name: str) -> None:
+@click.option("--only", default="", help="of h100 and h200: eager steps whose line has this in it")
+def lines(name: str, only: str) -> None:
     """Print a part's single steps, which its table counts."""
     evidence, _, shown = PARTS[name]
-    print(shown(evidence()))
+    print(shown(evidence(only) if only else evidence()))

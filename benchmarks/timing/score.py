@@ -14,7 +14,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-import click
 import numpy as np
 import torch
 
@@ -31,7 +30,7 @@ from benchmarks.timing.pack import measured_rows, of_gpu
 
 _TEXT = pages.prose(__file__)
 
-GPUS = ("h100", "h200")
+GPU = "h100"
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +63,7 @@ class Row:
         return bound, least <= self.device <= most, said.low <= self.wall <= said.high
 
 
-def predicted(case: Case, host_factor: float | None = None, gpu: str = GPUS[0]) -> StepTime | None:
+def predicted(case: Case, host_factor: float | None = None, gpu: str = GPU) -> StepTime | None:
     """What the analyzer says of a case on a GPU. host_factor: of the machine's host; None: nobody measured it."""
     models = zoo(case["zoo"])
     make_model, make_batch, loss = models.M[case["model"]]
@@ -101,7 +100,7 @@ def of_measured(group: str, measured: Mapping[str, Any], said: StepTime) -> Row:
     return Row(group, measured["case"], device, host, measured["wall"], said)
 
 
-def rows(only: str = "", gpu: str = GPUS[0]) -> list[Row]:
+def rows(only: str = "", gpu: str = GPU) -> list[Row]:
     """Every case measured on a GPU, or those whose tag has `only` in it, predicted now."""
     found = list[Row]()
     for measured in (
@@ -172,12 +171,3 @@ def section(gpu: str, cases: Sequence[Row]) -> str:
         "table": table_of_kinds(summary(cases)),
     }
     return _TEXT[gpu].format(calls=f"{len(measured_rows(of_gpu(gpu))):,}", **text)
-
-
-@click.command("score")
-@click.option("--only", default="", help="cases whose line has this in it")
-@click.option("--gpu", default=GPUS[0], type=click.Choice(GPUS), show_default=True)
-def score(only: str, gpu: str) -> None:
-    """Predict every measured eager step again, and print how far it is off."""
-    found = rows(only, gpu)
-    print(table_of(found), table_of_kinds(summary(found)), sep="\n")
