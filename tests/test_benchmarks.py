@@ -146,6 +146,22 @@ def test_how_near_predictions_are() -> None:
     found = {"allocated": 2**20, "reserved": 2**20, "device": 2**22}
     assert pages.cells(found, row, "failed") == "1.0 | exact | 2.0 | -50.00 % | 4.0 | exact"
     assert pages.cells({"error": "no"}, row, "failed") == "1.0 | failed | 2.0 | failed | 4.0 | failed"
+    some = [("one", 0.1), ("two", -0.3), ("three", 0.2)]
+    assert pages.worst(some, lambda row: row[0], lambda row: row[1]) == "two, -30%"
+    assert pages.middle_and_far(error for _, error in some) == "20.0% / 30.0%"
+    assert pages.worst([], len, len) == pages.middle_and_far([]) == ""
+    lines = pages.by_kind(some, lambda row: row[0][0], lambda rows: [max(error for _, error in rows)])
+    assert lines == [["kinds of one or two", 3, 0.2], ["all", 3, 0.2]]
+    some += [("ten", 0.0), ("five", 0.5)]
+    lines = pages.by_kind(some, lambda row: row[0][0], lambda rows: rows)
+    assert [line[:2] for line in lines] == [["t", 3], ["kinds of one or two", 2], ["all", 5]]
+    assert lines[1][2:] == [("one", 0.1), ("five", 0.5)]
+    (alone, _) = pages.by_kind(some[:1], lambda row: row[0][0], lambda _: [])
+    assert alone == ["o", 1]
+    assert (
+        pages.records([{"a": 0.123456, "b": {"k": (1, None)}}])
+        == "| a | b |\n|---|---|\n| 0.1235 | k=1,  |\n"
+    )
     assert pages.table(("a", "b"), [("x", 1)], align="lr") == "| a | b |\n|---|--:|\n| x | 1 |\n"
 
 

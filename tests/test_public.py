@@ -166,9 +166,22 @@ def test_verdicts_and_the_page() -> None:
     assert score.verdict(row, {**exact, "allocated": 1019}) == "near"
     assert score.verdict(row, {**exact, "allocated": 900}) == "off"
     assert score.verdict(row, {"error": "no"}) == "not followed"
-    job = {"name": "one", "repo": "owner/name"}
-    part = score.page([(job, row, exact), (job, {**row, "rank": 1}, {"error": "it stopped"})])
-    assert "| one | owner/name | 0.0 | exact |" in part and "| it stopped | `one.rank1` |" in part
+    job = {"name": "one", "repo": "owner/name", "domain": "vision"}
+    runs = [
+        (job, row, {**exact, "device": 5000}),
+        (job, {**row, "rank": 1}, {"error": "it stopped"}),
+        (job, {**row, "rank": 2}, {**exact, "device": 4004}),
+        ({**job, "name": "two", "domain": "graphs"}, {**row, "name": "two"}, exact),
+    ]
+    part = score.page(runs)
+    assert (
+        "| vision | 3 | 2 of 3 | 0.00 / 0.00 % | 2 of 3 | 0.00 / 0.00 % | 0 of 3 | 12.55 / 25.00 % | one, device +25.00 % |"
+        in part
+    )
+    assert "| graphs | 1 | 1 of 1 |" in part and "| all | 4 | 3 of 4 |" in part
+    assert "| it stopped | `one.rank1` |" in part
+    assert "| one.rank1 | owner/name | 0.0 | not followed |" in score.lines(runs)
+    assert "| two | owner/name | 0.0 | exact |" in score.lines(runs)
 
 
 def test_what_came_first_stays_beside_what_is_now() -> None:
@@ -180,13 +193,16 @@ def test_what_came_first_stays_beside_what_is_now() -> None:
     lost = {**then, "notes": None}
     assert not score.silently_under(row, lost)
     assert "doubt: 0. Of one the notes were not recorded." in score.page(
-        [({"name": "one", "repo": "o/n"}, row, lost)]
+        [({"name": "one", "repo": "o/n", "domain": "vision"}, row, lost)]
     )
-    job = {"name": "one", "repo": "owner/name"}
+    job = {"name": "one", "repo": "owner/name", "domain": "vision"}
     about = {"tool": COMMIT, "gpu": "H200", "driver": "580", "date": "today"}
-    part = score.page([(job, row, now)], {**about, "runs": {"one": then}})
+    first = {**about, "runs": {"one": then}}
+    part = score.page([(job, row, now)], first)
     assert "run on one H200 (driver 580, torch 2.11.0+cu130, today)" in part
-    assert "| one | owner/name | 1.0 | exact | exact | 2.0 | -50.00 % | exact | 4.0 | exact | exact |" in part
+    told = "| one | owner/name | 1.0 | exact | exact | 2.0 | -50.00 % | exact | 4.0 | exact | exact |"
+    assert told in score.lines([(job, row, now)], first)
+    assert "| all, the first time | 1 | 1 of 1 | 0.00 / 0.00 % | 0 of 1 | 50.00 / 50.00 % |" in part
     assert (
         "no word of a doubt: 1." in part.split("Now.")[0]
         and "no word of a doubt: 0." in part.split("Now.")[1]
@@ -213,7 +229,8 @@ def test_what_is_followed_again_takes_the_place_of_what_is_recorded(
     now = record.load()
     assert now["one"] == {**figures, "tool": "b" * 40, "notes": said[:1]} and now["two"]["tool"] == "a" * 40
     row = {"name": "one", "peak_allocated": 1, "peak_reserved": 2, "nvml_peak": 3}
-    runs = [({"name": name, "repo": "owner/name"}, {**row, "name": name}, now[name]) for name in now]
+    job = {"repo": "owner/name", "domain": "vision"}
+    runs = [({**job, "name": name}, {**row, "name": name}, now[name]) for name in now]
     assert "Followed last: 1 by commit bbbbbbbb, 1 by commit aaaaaaaa." in score.page(runs)
 
 
@@ -222,8 +239,8 @@ def test_every_measured_program_is_recorded_and_the_page_is_made_of_that() -> No
     assert {recorded.named(row) for row in score.measured()} == found.keys()
     jobs = {job["name"]: job for job in job_files.load()[1]}
     runs = [(jobs[row["name"]], row, found[recorded.named(row)]) for row in score.measured()]
-    for name, text in score.parts(runs):
-        assert pages.part(score.PAGE, name).strip() == text.strip()
+    for name, some, first in score.rounds(runs):
+        assert pages.part(score.PAGE, name).strip() == score.page(some, first).strip()
 
 
 def test_texts_graphs_and_points_have_the_form_that_is_read(tmp_path: Path) -> None:

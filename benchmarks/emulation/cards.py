@@ -3,12 +3,13 @@
     python -m benchmarks emulation cards PYTHON DEVICE [NETWORK ...] [--kind KIND]
 
 PYTHON: of an environment with a CUDA build of torch that has kernels for the DEVICE (torch of CUDA 13 has none for a V100). NETWORK and
-KIND: only these of the device's rows are made anew, the others are kept.
+KIND: only these of the device's rows are made anew, the others are kept (`kept.py`).
 """
 
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
 
 import click
@@ -17,9 +18,9 @@ from analyzer.errors import AnalyzerError
 from analyzer.options import Options
 from analyzer.verify.emulated import verify_script
 from benchmarks import ROOT
+from benchmarks.emulation import kept
 from benchmarks.harness import pages
 
-PAGE = ROOT / "docs/evidence/EMULATION.md"
 SCRIPT = Path(__file__).parent / "scripts/one_network.py"
 NETWORKS = (
     "noise_predictor", "volume_unet", "gated_unet", "variational", "keywords", "wavenet", "tied_lstm", "attentive_translator",
@@ -28,37 +29,36 @@ NETWORKS = (
 KINDS = ("fp32", "bf16", "fp16")
 
 
-def row(python: str, device: str, network: str, kind: str) -> str:
+def row(python: str, device: str, network: str, kind: str) -> list[str]:
     """One network on one GPU: its figures emulated, how far the prediction is off, and whether every request is as predicted."""
-    start = f"| {device} | {network} | {kind} |"
     try:
         found = verify_script(SCRIPT, [network, kind], Options(device=device), python)
     except AnalyzerError as error:
-        return f"{start} - | - | - | {str(error)[:80].replace('|', ' ')} |"
+        return [*"---", str(error)[:80].replace("|", " ")]
     cells = []
     for name in ("allocated", "reserved"):
         figure = found.figure(name)
         off = "exact" if not figure.error_percent else f"{figure.error_percent:+.2f} %"
-        cells.append(f"{(figure.measured or 0) / pages.MIB:,.1f} MiB, {off}")
+        cells.append(f"{(figure.measured or 0) / pages.MIB:,.1f} MiB {off}")
     history = found.history
     assert history is not None
     requests = f"all {history.recorded_count:,}" if history.same else "not all"
-    return f"{start} {' | '.join(cells)} | {requests} | {sum('unknown (' in note for note in found.notes)} |"
+    return [*cells, requests, str(sum("unknown (" in note for note in found.notes))]
 
 
-def summary(rows: list[str]) -> str:
-    """How many rows are the same, request for request."""
-    same = sum(" | all " in line for line in rows)
-    exact = sum(line.count(", exact") == len(("allocated", "reserved")) for line in rows)
+def text(cases: Sequence[kept.Case]) -> str:
+    """What the page says of the networks: how many are the same, and a line a GPU and precision."""
+    same = sum(cells[2].startswith("all ") for _, cells in cases)
+    exact = sum(cells[0].endswith("exact") and cells[1].endswith("exact") for _, cells in cases)
+
+    def kind(case: str) -> str:
+        gpu, _, precision = case.split(" ")
+        return f"{gpu}, {precision}"
+
     return (
-        f"{same} of {len(rows)} are the same request for request, {exact} exact to the byte in both figures."
+        f"{same} of {len(cases)} are the same request for request, {exact} exact to the byte in both figures.\n\n"
+        + kept.by_kind(cases, kind, kept.FIGURES[:2])
     )
-
-
-def table(rows: list[str]) -> str:
-    """All rows, and what they come to."""
-    head = "| GPU | network | precision | allocated | reserved | requests as predicted | workspaces in a range |\n|---|---|---|---|---|---|--:|"
-    return "\n".join([summary(rows), "", head, *rows])
 
 
 @click.command("cards")
@@ -71,12 +71,8 @@ def main(python: str, device: str, networks: tuple[str, ...], kinds: tuple[str, 
     os.environ["PYTHONPATH"] = str(ROOT)  # where the script finds its networks, in the other Python too
     for kind in kinds:
         for network in networks or NETWORKS:
-            line = row(python, device, network, kind)
-            print(line, flush=True)
-            key = " | ".join(line.split(" | ")[:3])
-            kept = [
-                old
-                for old in pages.part(PAGE, "cards").splitlines()
-                if " MiB, " in old and not old.startswith(f"{key} |")
-            ]
-            pages.write_part(PAGE, "cards", table(sorted([*kept, line])))
+            rows = kept.load("cards")
+            name = f"{device} {network} {kind}"
+            rows[name] = row(python, device, network, kind)
+            print(name, *rows[name], flush=True)
+            kept.keep("cards", dict(sorted(rows.items())), text)

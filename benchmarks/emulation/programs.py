@@ -4,16 +4,15 @@
 
 FOLDER: programs measured on an H200 (`programs/jobs.json`, `h200/programs/rows.json`) and on two (`programs/jobs_x2.json`,
 `h200/programs_x2/rows.json`), whose ranks are a row each, "ddp rank 0"; the last table is of `benchmarks/ranks`. PYTHON: of an environment with torch
-2.11.0+cu130 and what the programs need. NAME: only these are run anew, the others' rows are kept; NAME* for all that begin so.
+2.11.0+cu130 and what the programs need. NAME: only these are run anew, the others' rows are kept (`kept.py`); NAME* for all that begin so.
 """
 
 from __future__ import annotations
 
 import fnmatch
 import json
-import re
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +21,7 @@ import click
 from analyzer import emulate
 from analyzer.errors import AnalyzerError
 from benchmarks import ROOT
+from benchmarks.emulation import kept
 from benchmarks.harness import pages
 
 # A table's name -> where its programs lie (None: FOLDER), what ran, and what was measured.
@@ -31,8 +31,6 @@ TABLES = {
     "other ranks": (ROOT / "benchmarks/ranks", "jobs.json", str(ROOT / "tests/data/h200/ranks.json")),
 }
 FIGURES = {"peak_allocated": "peak_allocated", "peak_reserved": "peak_reserved", "device_used": "nvml_peak"}
-PAGE = ROOT / "docs/evidence/EMULATION.md"
-_ROW = re.compile(r"\| (\w+(?: rank \d+)?) \| ")
 
 
 def name_of(row: dict[str, Any]) -> str:
@@ -45,10 +43,9 @@ def ranks_of(row: dict[str, Any]) -> int:
     return int(row.get("world") or row.get("world_size") or 1)
 
 
-def row(folder: Path, python: str, job: dict[str, Any], measured: dict[str, Any]) -> str:
+def row(folder: Path, python: str, job: dict[str, Any], measured: dict[str, Any]) -> list[str]:
     """A program: what was measured in MiB, and how far what is emulated is off."""
-    name, ranks = name_of(measured), ranks_of(measured)
-    started = time.monotonic()
+    ranks, started = ranks_of(measured), time.monotonic()
     try:
         found = emulate(
             next(
@@ -64,60 +61,36 @@ def row(folder: Path, python: str, job: dict[str, Any], measured: dict[str, Any]
             rank=measured["rank"] if ranks > 1 else 0,
         )
     except AnalyzerError as error:
-        return f"| {name} | - | - | - | {error.message[:60]} |"
+        return [*"---", error.message[:60]]
     if found.incomplete and not found.out_of_memory:
-        return f"| {name} | - | - | - | {found.incomplete[:60].replace('|', ' ')} |"
+        return [*"---", found.incomplete[:60].replace("|", " ")]
     cells = []
     for mine, theirs in FIGURES.items():
         off = 100 * (getattr(found, mine) / measured[theirs] - 1)
         cells.append(f"{measured[theirs] / pages.MIB:,.1f} MiB {'exact' if not off else f'{off:+.3f} %'}")
-    return f"| {name} | {' | '.join(cells)} | {time.monotonic() - started:.0f} s |"
+    return [*cells, f"{time.monotonic() - started:.0f} s"]
 
 
-def summary(rows: Iterable[str]) -> str:
-    """How many are exact, and how far off the others are."""
-    ran = [line for line in rows if "| - | - |" not in line]
-    told = []
-    for place, name in enumerate(("allocated", "reserved", "device")):
-        cells = [line.split(" | ")[1 + place] for line in ran]
-        off = [
-            0.0 if cell.endswith("exact") else float(cell.split(" MiB ")[1].rstrip(" %")) for cell in cells
-        ]
-        if off:
-            exact, median, far, most = pages.spread(off)
-            told.append(
-                f"{name}: {exact} of {len(off)} exact, median {median:.3f} %, 95 % within {far:.3f} %, most {most:.3f} %"
-            )
-    return "; ".join(told) + "."
+def text(cases: Sequence[kept.Case]) -> str:
+    """The table of the programs by what they run, which their names begin with."""
+    return kept.by_kind(cases, lambda case: case.split(" ")[0].split("_")[0])
 
 
-def table(folder: Path, python: str, only: Sequence[str], name: str) -> str:
-    """One of the tables anew."""
+def table(folder: Path, python: str, only: Sequence[str], name: str) -> None:
+    """Write one of the tables anew."""
     own, jobs_file, measured_file = TABLES[name]
-    folder = own or folder
-    old = {found[1]: line for line in pages.part(PAGE, name).splitlines() if (found := _ROW.match(line))}
+    folder, old, rows = own or folder, kept.load(name), {}
     jobs = {job["name"]: job for job in json.loads((folder / jobs_file).read_text("utf-8"))}
     measured = json.loads((folder / measured_file).read_text("utf-8"))
     measured.sort(key=lambda row: list(jobs).index(row["name"]))
-    rows = []
     for one in measured:
         named = name_of(one)
         if any(fnmatch.fnmatch(named, pattern) for pattern in only):
             old[named] = row(folder, python, jobs[one["name"]], one)
-            print(old[named], flush=True)
+            print(named, *old[named], flush=True)
         if named in old:
-            rows.append(old[named])
-    compiled = [line for line in rows if line.startswith("| compile_")]
-    return "\n".join(
-        [
-            summary(rows),
-            *(["", f"Of these the {len(compiled)} compiled: {summary(compiled)}"] if compiled else []),
-            "",
-            f"| {'program' if name == 'programs' else 'rank'} | allocated | reserved | device | takes |",
-            "|---|---|---|---|---|",
-            *rows,
-        ]
-    )
+            rows[named] = old[named]
+    kept.keep(name, rows, text)
 
 
 @click.command("programs")
@@ -127,4 +100,4 @@ def table(folder: Path, python: str, only: Sequence[str], name: str) -> str:
 def main(folder: Path, python: str, names: tuple[str, ...]) -> None:
     """Emulate the measured programs, all or those named, and write their three tables."""
     for name in TABLES:
-        pages.write_part(PAGE, name, table(folder, python, names or ("*",), name))
+        table(folder, python, names or ("*",), name)

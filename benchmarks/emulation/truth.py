@@ -3,7 +3,7 @@
     python -m benchmarks emulation truth FOLDER PYTHON [MODEL ...]
 
 FOLDER: the measured cases (`cases.py`, `measure.py`, `h200/truth.json`). PYTHON: of an environment with torch 2.11.0+cu130 and what the cases need. MODEL: only these
-models' rows are made anew, the others are kept.
+models' rows are made anew, the others are kept (`kept.py`).
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import json
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,10 +20,8 @@ import click
 
 from analyzer import emulate
 from analyzer.errors import AnalyzerError
-from benchmarks import ROOT
-from benchmarks.harness.pages import part, write_part
-
-PAGE = ROOT / "docs/evidence/EMULATION.md"
+from benchmarks.emulation import kept
+from benchmarks.harness import pages
 
 
 def case_name(case: dict[str, Any]) -> str:
@@ -37,8 +36,8 @@ def case_name(case: dict[str, Any]) -> str:
     )
 
 
-def row(folder: Path, python: str, measured: dict[str, Any]) -> str:
-    """One case: its name, and how far the emulated peaks are off, in bytes."""
+def row(folder: Path, python: str, measured: dict[str, Any]) -> list[str]:
+    """One case: how far the emulated peaks are off, in bytes, and seconds."""
     case, started = measured["case"], time.monotonic()
     with tempfile.TemporaryDirectory() as out:
         found = Path(out) / "one.json"
@@ -48,9 +47,26 @@ def row(folder: Path, python: str, measured: dict[str, Any]) -> str:
             print(error, file=sys.stderr)
         seen = json.loads(found.read_text("utf-8")) if found.exists() else {"error": "the process ended"}
     if "error" in seen:
-        return f"| {case_name(case)} | - | - | {seen['error'][:60].replace('|', ' ')} |"
+        return ["-", "-", seen["error"][:60].replace("|", " ")]
     off = [seen[name] - measured[name] for name in ("peak_allocated", "peak_reserved")]
-    return f"| {case_name(case)} | {off[0]:,} | {off[1]:,} | {time.monotonic() - started:.0f} s |"
+    return [f"{off[0]:,}", f"{off[1]:,}", f"{time.monotonic() - started:.0f} s"]
+
+
+def text(cases: Sequence[kept.Case]) -> str:
+    """What the page says of the cases."""
+    ran = [cells[:2] for _, cells in cases if "-" not in cells]
+    exact = ran.count(["0", "0"])
+
+    def counted(some: Sequence[kept.Case]) -> list[str]:
+        off = [f"{case}: {', '.join(cells[:2])}" for case, cells in some if list(cells[:2]) != ["0", "0"]]
+        return [f"{len(some) - len(off)} of {len(some)}", "; ".join(off)]
+
+    rows = pages.by_kind(cases, lambda case: case[0].split(", ")[2], counted)
+    head = ("kind", "cases", "exact in both", "not exact: bytes off, allocated and reserved")
+    return (
+        f"{exact} of the {len(ran)} cases that run are exact to the byte in both; {len(cases) - len(ran)} end at a function that is not"
+        f" answered.\n\n{pages.table(head, rows, 'lrrl')}"
+    )
 
 
 @click.command("truth")
@@ -59,24 +75,12 @@ def row(folder: Path, python: str, measured: dict[str, Any]) -> str:
 @click.argument("models", nargs=-1)
 def main(folder: Path, python: str, models: tuple[str, ...]) -> None:
     """Emulate the measured cases, all or those of these models, and write their table."""
-    old = {line.split(" | ")[0][2:]: line for line in part(PAGE, "truth").splitlines() if ", batch " in line}
-    rows = []
+    old, rows = kept.load("truth"), {}
     for measured in json.loads((folder / "h200" / "truth.json").read_text("utf-8")):
-        case = measured["case"]
-        if not models or case["model"] in models:
-            rows.append(row(folder, python, measured))
-            print(rows[-1], flush=True)
-        elif case_name(case) in old:
-            rows.append(old[case_name(case)])
-    exact = [line for line in rows if "| 0 | 0 |" in line]
-    ran = [line for line in rows if "| - | - |" not in line]
-    told = "\n".join(
-        [
-            f"{len(exact)} of the {len(ran)} cases that run are exact to the byte in both; {len(rows) - len(ran)} end at a function that is not answered.",
-            "",
-            "| case | allocated, bytes off | reserved, bytes off | takes |",
-            "|---|--:|--:|---|",
-            *rows,
-        ]
-    )
-    write_part(PAGE, "truth", told)
+        name = case_name(measured["case"])
+        if not models or measured["case"]["model"] in models:
+            rows[name] = row(folder, python, measured)
+            print(name, *rows[name], flush=True)
+        elif name in old:
+            rows[name] = old[name]
+    kept.keep("truth", rows, text)

@@ -93,15 +93,16 @@ def tables(names: tuple[str, ...] = (), history: bool = False) -> str:
     rows = [row for row in measured() if not names or row["name"] in names]
     if not rows:
         raise click.UsageError(f"no measured program is called {' or '.join(names)}")
-    lines, off = [], []
+    off = []
     with ThreadPoolExecutor(2) as pool:
         for row, found in zip(rows, pool.map(lambda row: predicted(row, history), rows), strict=True):
-            lines.append(f"| {row['name']} | {pages.cells(found, row, 'failed')} |")
             off.append(pages.errors(found, row))
-            print(lines[-1], found.get("error", ""), flush=True, file=sys.stderr)
+            line = f"| {row['name']} | {pages.cells(found, row, 'failed')} |"
+            print(line, found.get("error", ""), flush=True, file=sys.stderr)
             if history:
                 print(json.dumps(found, indent=1), file=sys.stderr)
-    return _TEXT["head"] + pages.summary(off) + _TEXT["table"] + "\n".join(lines) + "\n" + _TEXT["why"]
+    figures = pages.exactness({name: [each[name] for each in off] for name in pages.FIGURES})
+    return f"{_TEXT['head']}{pages.table(pages.EXACTNESS, figures)}{_TEXT['why']}"
 
 
 @click.command()

@@ -1,7 +1,8 @@
 """The public programs as predicted, beside what they took on an H200 or an H100.
 
     python -m benchmarks public score [NAME ...] [--sources .public]
-    python -m benchmarks public table      # what `record.py` keeps of all, into their part of docs/evidence/PROGRAMS.md
+    python -m benchmarks public table      # what `record.py` keeps of all, by domain, into their part of docs/evidence/PROGRAMS.md
+    python -m benchmarks public lines      # the same, a line a program, on the terminal
     python -m benchmarks public follow [NAME ...]
 
 Measured: `tests/data/h200/public.json` and, in place of rows there, `public_watched.json`, `tests/data/h100/public.json` and
@@ -15,7 +16,7 @@ from __future__ import annotations
 import json
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -70,27 +71,20 @@ def silently_under(row: dict[str, Any], found: dict[str, Any]) -> bool:
 
 
 def page(scored: list[Run], first: dict[str, Any] | None = None) -> str:
-    """A part of the page for (job, row, found) of every run, with what `first` has of it beside; `misses.json` says why some are missed."""
+    """A part of the page for (job, row, found) of every run: a line a domain, of `first` one of all; `misses.json` says why some are missed."""
+    rows = pages.by_kind(scored, lambda run: run[0]["domain"], _cells)
     if first:
-        before = [(job, row, first["runs"][recorded.named(row)]) for job, row, _ in scored]
+        before = _before(scored, first)
         about = {key: first[key] for key in ("gpu", "driver", "date")}
         text = _TEXT["first"].format(tool=first["tool"][:7], **about, **_counts(scored))
-        text += f"First time. {_outcome(before)}\nNow. {_outcome(scored)}" + _TEXT["first_table"]
-        for (job, row, then), (*_, now) in zip(before, scored, strict=True):
-            cells = (
-                f"{row[key] / pages.MIB:,.1f} | {_off(then, row, name)} | {_off(now, row, name)}"
-                for name, key in pages.FIGURES.items()
-            )
-            text += f"| {recorded.named(row)} | {job['repo']} | {' | '.join(cells)} |\n"
+        text += f" First time. {_outcome(before)} Now. {_outcome(scored)}"
+        rows.append(["all, the first time", len(before), *_cells(before)])
     else:
-        text = (
-            _TEXT["head"].format(**_counts(scored))
-            + _outcome(scored)
-            + _TEXT["table"]
-            + "".join(map(_line, scored))
-        )
+        text = f"{_TEXT['head'].format(**_counts(scored))} {_outcome(scored)}"
+    head = ["domain", "runs", *pages.figure_head()]
+    text += f"\n\n{pages.table(head, rows, 'lrrrrrrrl')}\n{_TEXT['lines']}"
     if who := record.by_whom(found for *_, found in scored if "tool" in found):
-        text += f"\nFollowed last: {who}.\n"
+        text += f" Followed last: {who}."
     why = json.loads(MISSES.read_text()) if MISSES.exists() else {}
     told: dict[str, list[str]] = {}
     for job, row, found in scored:
@@ -100,17 +94,44 @@ def page(scored: list[Run], first: dict[str, Any] | None = None) -> str:
     reasons = pages.table(
         ("not exact, because", "programs"), ([why, ", ".join(of)] for why, of in told.items())
     )
-    return text + (f"\n{reasons}" if told else "")
+    return f"{text}\n" + (f"\n{reasons}" if told else "")
 
 
-def parts(scored: list[Run]) -> Iterator[tuple[str, str]]:
-    """The name and the text of each part of the page that these runs belong to."""
-    rounds = json.loads(FIRST.read_text())
-    if old := [run for run in scored if not any(recorded.named(run[1]) in one["runs"] for one in rounds)]:
-        yield "public programs", page(old)
-    for number, one in enumerate(rounds, 1):
+def _before(scored: list[Run], first: dict[str, Any]) -> list[Run]:
+    """The same runs with what came of following them for the first time."""
+    return [(job, row, first["runs"][recorded.named(row)]) for job, row, _ in scored]
+
+
+def _cells(runs: Sequence[Run]) -> list[str]:
+    """The cells of some runs, of which those that were not followed count as not exact."""
+    return pages.figure_cells(
+        [
+            (recorded.named(row), None if "error" in found else pages.errors(found, row))
+            for _, row, found in runs
+        ]
+    )
+
+
+def lines(scored: list[Run], first: dict[str, Any] | None = None) -> str:
+    """A line a run: MiB measured, and how far the prediction is from it, or was the first time and is now."""
+    rows = []
+    for (job, row, found), (*_, now) in zip(_before(scored, first) if first else scored, scored, strict=True):
+        rows.append({"program": recorded.named(row), "of": job["repo"]})
+        for name, key in pages.FIGURES.items():
+            rows[-1] |= {name: f"{row[key] / pages.MIB:,.1f}", f"{name}, off": _off(found, row, name)}
+            rows[-1] |= {f"{name}, now": _off(now, row, name)} if first else {}
+    return pages.records(rows)
+
+
+def rounds(scored: list[Run]) -> Iterator[tuple[str, list[Run], dict[str, Any] | None]]:
+    """For each part of the page that these runs belong to: its name, its runs, and what came of them the first time."""
+    known = json.loads(FIRST.read_text())
+    if old := [run for run in scored if not any(recorded.named(run[1]) in one["runs"] for one in known)]:
+        yield "public programs", old, None
+    for number, one in enumerate(known, 1):
         if again := [run for run in scored if recorded.named(run[1]) in one["runs"]]:
-            yield "public programs, first and now" + (f", {number}" if number > 1 else ""), page(again, one)
+            more = f", {number}" if number > 1 else ""
+            yield f"public programs, first and now{more}", again, one
 
 
 def _counts(runs: list[Run]) -> dict[str, int]:
@@ -122,20 +143,11 @@ def _outcome(runs: list[Run]) -> str:
     """How many are exact and how far the others are off."""
     verdicts = [verdict(row, found) for _, row, found in runs]
     counts = ", ".join(f"{verdicts.count(word)} {word}" for word in ("exact", "near", "off", "not followed"))
-    off = [pages.errors(found, row) for _, row, found in runs if "error" not in found]
     under = sum(silently_under(row, found) for _, row, found in runs)
     unknown = [(row, found) for _, row, found in runs if found.get("notes", ()) is None]
     unknown = [recorded.named(row) for row, found in unknown if silently_under(row, {**found, "notes": ()})]
     besides = f" Of {', '.join(unknown)} the notes were not recorded." if unknown else ""
-    return (
-        f"Allocated: {counts} (near: within 2 %). Allocated or reserved below what was measured, and no word of a doubt: {under}.{besides}\n\n"
-        + (pages.summary(off) if off else "")
-    )
-
-
-def _line(run: Run) -> str:
-    job, row, found = run
-    return f"| {recorded.named(row)} | {job['repo']} | {pages.cells(found, row, 'not followed')} |\n"
+    return f"Allocated: {counts} (near: within 2 %). Allocated or reserved below what was measured, and no word of a doubt: {under}.{besides}"
 
 
 def _off(found: dict[str, Any], row: dict[str, Any], name: str) -> str:
@@ -219,14 +231,26 @@ def only(**given: Any) -> None:
 @_options
 def score(**given: Any) -> None:
     """Follow every measured job, or those named, and print the tables."""
-    for _, text in parts(runs(only_follow=False, **given)):
-        print(text)
+    for _, some, first in rounds(runs(only_follow=False, **given)):
+        print(page(some, first))
+
+
+def _recorded() -> list[Run]:
+    """What is recorded of every measured job."""
+    jobs = {job["name"]: job for job in job_files.load()[1]}
+    found = record.load()
+    return [(jobs[row["name"]], row, found[recorded.named(row)]) for row in measured()]
+
+
+@click.command("lines")
+def show_lines() -> None:
+    """Print what is recorded of every measured job, a line each."""
+    for _, some, first in rounds(_recorded()):
+        print(lines(some, first))
 
 
 @click.command()
 def table() -> None:
     """What is recorded of every measured job, into their part of the page."""
-    jobs = {job["name"]: job for job in job_files.load()[1]}
-    found = record.load()
-    for name, text in parts([(jobs[row["name"]], row, found[recorded.named(row)]) for row in measured()]):
-        pages.write_part(PAGE, name, text)
+    for name, some, first in rounds(_recorded()):
+        pages.write_part(PAGE, name, page(some, first))

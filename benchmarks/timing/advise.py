@@ -21,7 +21,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import click
 
@@ -43,12 +43,11 @@ SPARE_SHARE = 0.6
 DEVICE = "h100"
 RECORD = ROOT / "tests/data/h100/timing/advise.json.gz"
 _DIVISORS, _PARTS = (1, 2, 4), (0.0, 0.5, 1.0)
-PAGE = ROOT / "docs/evidence/TIMING.md"
+_TEXT = pages.prose(__file__)
 _WARM, _TIMED = 3, 5
 _NEAR = 1.05
 # What holds more than this of a limit does not run under it by giving blocks back.
 _HOLDS = 1.1
-_LONGEST = 70
 
 
 def target_of(name: str) -> str:
@@ -125,12 +124,6 @@ def _way(way: Any) -> dict[str, Any]:
         "peak_reserved": way.estimate.peak_reserved,
         "said": None if time_of is None else [time_of.seconds, time_of.low, time_of.high],
     }
-
-
-@click.command("advice_table")
-def table() -> None:
-    """Write the record's part of docs/evidence/TIMING.md."""
-    pages.write_part(PAGE, "advice", "\n\n".join(section(read(RECORD))))
 
 
 @dataclass
@@ -313,77 +306,72 @@ def _apart(record: Mapping[str, Any]) -> float:
     return most
 
 
-def _row(name: str, program: Mapping[str, Any], pair: Mapping[str, Any]) -> list[str]:
-    """A pair's row of the page."""
-    advised = pair.get("advised")
-    if advised is None:
-        return [name, f"{pair['share']:.0%}", "not run" if pair["ways"] else "nothing fits", *[""] * 5]
-    way, best = pair["ways"][0], best_of(program, pair)
-    said, low, high = (f"{1e3 * seconds:.1f}" for seconds in way["said"])
-    took = f"{1e3 * advised['seconds']:.1f}" if "seconds" in advised else "out of memory"
-    shown = "" if best is None else f"{1e3 * best:.1f}" + (" (not tried)" if _untried(program, pair) else "")
-    named = way["name"] if len(way["name"]) <= _LONGEST else f"{way['name'][: _LONGEST - 3]}..."
-    held = " / ".join(f"{nbytes / 2**20:,.0f}" for nbytes in (way["peak_reserved"], advised["peak_reserved"]))
-    limit = f"{pair['limit'] / 2**20:,.0f}"
-    return [name, f"{pair['share']:.0%}", named, f"{said} ({low} to {high})", took, shown, limit, held]
+def _row(name: str, program: Mapping[str, Any], pair: Mapping[str, Any]) -> dict[str, Any]:
+    """A pair's line, seconds and bytes."""
+    way, advised = (pair["ways"] or [{}])[0], pair.get("advised", {})
+    best, untried = (best_of(program, pair), _untried(program, pair)) if advised else (None, [])
+    return {
+        "program": name, "budget": pair["share"], "limit": pair["limit"], "advised": way.get("name", "nothing fits"), "said": way.get("said"),
+        "measured": advised.get("seconds"), "best": best, "best tried": not untried, "reserved, said": way.get("peak_reserved"),
+        "reserved": advised.get("peak_reserved"),
+    }  # fmt: skip
 
 
-def section(record: Mapping[str, Any]) -> list[str]:
-    """The page's part on advice: how it did in all, and a row a pair."""
+Asked: TypeAlias = tuple[str, Mapping[str, Any], Mapping[str, Any]]
+
+
+def _pairs(record: Mapping[str, Any]) -> list[Asked]:
+    """(name, program, pair) of every pair."""
+    return [
+        (name, program, pair) for name, program in record["programs"].items() for pair in program["pairs"]
+    ]
+
+
+def _error(asked: Asked) -> float:
+    """Of the advised way's step, as a part of what was measured."""
+    return float(asked[2]["ways"][0]["said"][0] / asked[2]["advised"]["seconds"] - 1)
+
+
+def _cells(pairs: Sequence[Asked]) -> list[str]:
+    """The cells under the head of some pairs."""
+    tried_ones = [asked for asked in pairs if "advised" in asked[2]]
+    ran = [asked for asked in tried_ones if "seconds" in asked[2]["advised"]]
+    near = sum(
+        pair["advised"]["seconds"] <= _NEAR * (best_of(program, pair) or 0.0) for _, program, pair in ran
+    )
+    within = sum(
+        pair["ways"][0]["said"][1] <= pair["advised"]["seconds"] <= pair["ways"][0]["said"][2]
+        for *_, pair in ran
+    )
+    compared = [pair for *_, pair in ran if "seconds" in pair.get("everything", {})]
+    slower = sum(pair["advised"]["seconds"] > pair["everything"]["seconds"] for pair in compared)
+    held = (pair["ways"][0]["peak_reserved"] / pair["advised"]["peak_reserved"] - 1 for *_, pair in ran)
+    far = pages.worst(ran, lambda asked: f"{asked[0]} at {asked[2]['share']:.0%}", _error)
+    return [
+        *(f"{count} of {len(tried_ones)}" for count in (len(ran), near, within)),
+        f"{slower} of {len(compared)}", pages.middle_and_far(map(_error, ran)), f"{max(map(abs, held), default=0.0):.1%}", far,
+    ]  # fmt: skip
+
+
+def section(record: Mapping[str, Any]) -> str:
+    """The page's part on advice: a line a program."""
     from benchmarks.timing.answers import recorded
 
-    pairs = [(program, pair) for program in record["programs"].values() for pair in program["pairs"]]
-    ran = [(program, pair) for program, pair in pairs if "seconds" in pair.get("advised", {})]
-    near = [
-        pair for program, pair in ran if pair["advised"]["seconds"] <= _NEAR * (best_of(program, pair) or 0.0)
-    ]
-    within = [
-        pair
-        for _, pair in ran
-        if pair["ways"][0]["said"][1] <= pair["advised"]["seconds"] <= pair["ways"][0]["said"][2]
-    ]
-    compared = [pair for _, pair in ran if "seconds" in pair.get("everything", {})]
-    slower = [pair for pair in compared if pair["advised"]["seconds"] > pair["everything"]["seconds"]]
-    asked = sum("advised" in pair for _, pair in pairs)
-    free = sum(len(program.get("free", ())) for program in record["programs"].values())
-    planned = sum(len(program["alternatives"]) for program in record["programs"].values())
-    of = record["versions"]
-    again = [(pair, pair["advised_again"]) for _, pair in pairs if "advised_again" in pair]
-    anew = sum("seconds" in row for _, row in again)
-    behind = sum(
-        row["seconds"] > pair["everything_again"]["seconds"]
-        for pair, row in again
-        if "seconds" in row and "seconds" in pair.get("everything_again", {})
+    again = [pair["advised_again"] for *_, pair in _pairs(record) if "advised_again" in pair]
+    opening = _TEXT["opening"].format(
+        pairs=len(_pairs(record)),
+        versions=record["versions"],
+        free=sum(len(program.get("free", ())) for program in record["programs"].values()),
+        planned=sum(len(program["alternatives"]) for program in record["programs"].values()),
+        again=len(again),
+        anew=sum("seconds" in row for row in again),
+        apart=_apart(record),
+        answers=recorded(),
     )
-    answers = {
-        name: [pair["seconds"] for pair in program["pairs"]] for name, program in record["programs"].items()
-    }
-    slowest = max(answers, key=lambda name: max(answers[name]))
-    opening = f"""`analyze advise` for {len(pairs)} pairs of a program and a budget (a share of what it takes as it is), each advised way then run under
-`set_per_process_memory_fraction` on one GPU ({of["gpu"]}, torch {of["torch"]}, {of["date"]}): {len(ran)} of {asked} ran; {len(near)} of {asked} took at most
-5 % more than the fastest alternative that ran, or might have, under the same limit; {len(slower)} of {len(compared)} took longer than all blocks computed
-again, where that was said to fit and is another way; {len(within)} of {asked} steps lay within their stated range. The alternatives: the batch divided by 1, 2,
-4; none, half or all of the blocks computed again, with channels-last where it was advised ({free} of {planned} were run without a limit before time was over).
-"not tried": faster without the limit and not tried under it. The advice was asked for on
-{of["date"]}; {len(again)} pairs had been advised the same way before, and their figures are of the first time: run anew on that day, on another machine of
-the kind, {anew} of {len(again)} ran, {behind} longer than all blocks computed again. The pairs of `resnet50.py` and `vit_b_16.py`, which are advised channels-last, and
-their alternatives were run anew later that day, since steps had made the batch contiguous on the host ("Which way is faster"): three groups of five
-steps a figure, where the others' have one. Of ways that were run more than once one took {_apart(record):.0%} longer in
-another trial. Dividing the batch is left out under batch norm, which then computes other numbers. When the
-pairs were asked, an answer took at most {max(answers["gpt2.py"]):.0f} s for `gpt2.py` (of the wall, on one of two busy cores) and {max(answers[slowest]):.0f} s for `{slowest}`, of a budget
-that nothing was found to fit. Asked again as commands (`python -m benchmarks timing answers`): {recorded()}; Llama in training, batch 4, 2,048 tokens.
-`python -m benchmarks timing plan FILE` asks, `python -m benchmarks timing advise FILE OUT` measures."""
-    head = (
-        "program",
-        "budget",
-        "advised",
-        "said ms (range)",
-        "measured",
-        "best",
-        "limit MiB",
-        "reserved MiB, said / measured",
-    )
-    rows = [
-        _row(name, program, pair) for name, program in record["programs"].items() for pair in program["pairs"]
-    ]
-    return ["## Advice", opening, pages.table(head, rows, "lrlrrrrr").rstrip()]
+    rows = pages.by_kind(_pairs(record), lambda asked: asked[0], _cells)
+    return f"{opening}\n\n{pages.table(_TEXT['head'].split(' | '), rows, 'lrrrrrrrl').rstrip()}"
+
+
+def lines(record: Mapping[str, Any]) -> str:
+    """A line a pair."""
+    return pages.records([_row(*asked) for asked in _pairs(record)])

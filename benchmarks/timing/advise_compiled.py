@@ -13,7 +13,7 @@ from __future__ import annotations
 import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -24,7 +24,7 @@ from analyzer.planning.advisor.compiled import BUDGETS, chosen
 from benchmarks import ROOT
 from benchmarks.harness import pages
 from benchmarks.harness.files import read, write
-from benchmarks.timing.advise import DEVICE, PAGE, target_of
+from benchmarks.timing.advise import DEVICE, target_of
 
 PROGRAMS: dict[str, dict[str, Any]] = {
     "gpt2.py": {"batch": 4, "mode": "train", "optimizer": "adamw_fused", "amp": "bf16"},
@@ -260,68 +260,50 @@ def pairs_recorded(record: Mapping[str, Any]) -> list[Pair]:
     return found
 
 
-def section(record: Mapping[str, Any]) -> str:
-    """The page's part."""
-    pairs = pairs_recorded(record)
+def _error(pair: Pair) -> float:
+    """Of the named budget's step, as a part of what was measured."""
+    assert pair.said and pair.begun
+    return pair.said[0] / pair.begun - 1
+
+
+def _cells(pairs: Sequence[Pair]) -> list[str]:
+    """The cells under the head of some pairs."""
     named = [pair for pair in pairs if pair.named is not None]
     ran = [pair for pair in named if pair.begun]
-    near = [pair for pair in ran if (pair.begun or 0) <= _NEAR * (pair.best or 0)]
+    near = sum((pair.begun or 0) <= _NEAR * (pair.best or 0) for pair in ran)
+    within = sum(bool(pair.said and pair.said[1] <= (pair.begun or 0) <= pair.said[2]) for pair in ran)
     compared = [pair for pair in ran if pair.there and min(pair.there) < (pair.named or 0)]
-    behind = [pair for pair in compared if (pair.begun or 0) > pair.there[min(pair.there)]]
-    within = [pair for pair in ran if pair.said and pair.said[1] <= (pair.begun or 0) <= pair.said[2]]
-    free = [row for row in record["rows"] if "error" not in row and not row["from_the_start"]]
-    said = {
-        (row["program"], row["budget"]): record["programs"][row["program"]]["taken"][str(row["budget"])][
-            "reserved"
-        ]
-        for row in free
-    }
-    held = [row for row in free if row["reserved"] <= _HELD * said[row["program"], row["budget"]]]
-    none = [pair for pair in pairs if pair.named is None]
-    planned = sum(
-        pair["named"] is not None for program in record["programs"].values() for pair in program["pairs"]
-    )
-    missing = (
-        f"{planned - len(named)} more were not reached in the time there was. "
-        if planned > len(named)
-        else ""
-    )
-    versions = record["versions"]
+    behind = sum((pair.begun or 0) > pair.there[min(pair.there)] for pair in compared)
+    return [
+        *(f"{count} of {len(named)}" for count in (len(ran), near, within)), f"{behind} of {len(compared)}",
+        f"{sum(bool(pair.there) for pair in pairs if pair.named is None)} of {len(pairs) - len(named)}",
+        pages.middle_and_far(map(_error, ran)), pages.worst(ran, lambda pair: f"{pair.program} in {pages.mib(pair.limit)} MiB", _error),
+    ]  # fmt: skip
+
+
+def _free(record: Mapping[str, Any]) -> list[tuple[dict[str, Any], dict[str, Any]]]:
+    """Every budget that ran without a limit, and what had been said of it."""
+    rows = [row for row in record["rows"] if "error" not in row and not row["from_the_start"]]
+    return [(row, record["programs"][row["program"]]["taken"][str(row["budget"])]) for row in rows]
+
+
+def section(record: Mapping[str, Any]) -> str:
+    """The page's part: a line a program."""
+    pairs, free = pairs_recorded(record), _free(record)
+    planned = sum(len(program["pairs"]) for program in record["programs"].values())
     text = _TEXT["opening"].format(
-        programs=len(record["programs"]), limits=len(pairs), of=f"{versions['gpu']}, torch {versions['torch']}, {versions['date']}",
-        ran=len(ran), named=len(named), near=len(near), behind=len(behind), compared=len(compared), within=len(within), emulated=len(free),
-        held=len(held), none=len(none), none_ran=sum(bool(pair.there) for pair in none), missing=missing,
+        versions=record["versions"], limits=len(pairs), planned=planned,
+        held=sum(row["reserved"] <= _HELD * said["reserved"] for row, said in free), budgets=len(free),
     )  # fmt: skip
-    lines = [
-        [
-            pair.program, f"{pair.limit / 2**20:,.0f}", "nothing" if pair.named is None else str(pair.named),
-            "" if pair.said is None else "{:.2f} ({:.2f} to {:.2f})".format(*(1e3 * value for value in pair.said)),
-            "" if pair.named is None else _ms(pair.begun) or "out of memory", _ms(pair.best),
-            ", ".join(f"{budget}: {_ms(seconds)}" for budget, seconds in sorted(pair.there.items(), reverse=True)),
-        ]
-        for pair in pairs
-    ]  # fmt: skip
+    rows = pages.by_kind(pairs, lambda pair: pair.program, _cells)
+    return f"{text}\n\n{pages.table(_TEXT['head'].split(' | '), rows, 'lrrrrrrrl').rstrip()}"
+
+
+def lines(record: Mapping[str, Any]) -> str:
+    """A line a program and limit, and one a program and budget without a limit, in seconds and bytes."""
     budgets = [
-        [
-            row["program"], str(row["budget"]), f"{said[row['program'], row['budget']] / 2**20:,.0f} / {row['reserved'] / 2**20:,.0f}",
-            "{:.2f}".format(1e3 * record["programs"][row["program"]]["taken"][str(row["budget"])]["said"][0]), _ms(row["seconds"].get("0")),
-        ]
-        for row in sorted(free, key=lambda row: (row["program"], -row["budget"]))
+        {"program": row["program"], "budget": row["budget"], "reserved, said": said["reserved"], "reserved": row["reserved"],
+         "said": said["said"], "measured": row["seconds"].get("0")}
+        for row, said in _free(record)
     ]  # fmt: skip
-    return "\n\n".join(
-        [
-            text,
-            pages.table(("program", "limit MiB", "named", "said ms (range)", "measured", "best", "by budget, under the limit"), lines, "lrrrrrl").rstrip(),
-            pages.table(("program", "budget", "reserved MiB, said / measured", "said ms", "measured"), budgets, "lrrrr").rstrip(),
-        ]
-    )  # fmt: skip
-
-
-def _ms(seconds: float | None) -> str:
-    return "" if seconds is None else f"{1e3 * seconds:.2f}"
-
-
-@click.command("compiled_advice_table")
-def table() -> None:
-    """Write the record's part of docs/evidence/TIMING.md."""
-    pages.write_part(PAGE, "compiled_advice", section(read(RECORD)))
+    return f"{pages.records([asdict(pair) for pair in pairs_recorded(record)])}\n{pages.records(budgets)}"

@@ -17,6 +17,15 @@ _CASES: dict[str, dict[str, list[Case]]] = json.loads(Path(__file__).with_suffix
 SETS, COMPILED = _CASES["eager"], _CASES["compiled"]
 # Ways to run the same few programs, compiled and not.
 WAYS: list[Case] = _CASES["ways"]["alternatives"]
+# What models are made of, most of all -> their names.
+KINDS: dict[str, list[str]] = _CASES["kinds"]["models"]
+
+
+def kind_of(case: Case) -> str:
+    """ "convolutional, training"; "compiled transformer, inference"."""
+    (kind,) = (kind for kind, models in KINDS.items() if case["model"] in models)
+    compiled = "compiled " if "compile" in case else ""
+    return f"{compiled}{kind}, {'training' if case['mode'] == 'train' else 'inference'}"
 
 
 def tag(case: Case) -> str:

@@ -2,7 +2,7 @@
 
 1. `python -m benchmarks timing compiled_emulate PYTHON` emulates each case with a CUDA build of PyTorch, as `analyzer.emulate` does,
    and records what its last step gives the device (`analyzer/emulation/inside/launches.py`): compiled_launches.json.gz. It takes
-   minutes a case, so that `compiled_table` predicts from what was recorded, by the very function that makes the estimate's figure.
+   minutes a case, so that the page predicts from what was recorded, by the very function that makes the estimate's figure.
 2. Errors, ranges and bounds are counted as in `score.py`; **host** is the time to hand a step over from an idle
    device, less that of the copies from pageable memory, for which it waits.
 """
@@ -28,7 +28,7 @@ from benchmarks.harness import pages
 from benchmarks.harness.files import read, write
 from benchmarks.timing.cases import COMPILED, WAYS, tag
 from benchmarks.timing.pack import RAW, of_gpu
-from benchmarks.timing.score import GPUS, HEAD, PAGE, Row, cells, summary, table_of
+from benchmarks.timing.score import Row, summary, table_of_kinds
 
 _TEXT = pages.prose(__file__)
 
@@ -99,38 +99,8 @@ def emulate(python: str, together: int, only: str) -> None:
             write(LAUNCHES, found)
 
 
-_DIGITS = 2  # of milliseconds: steps are shorter than the other tables'
-
-
-def section(found: Sequence[Row]) -> str:
+def section(cases: Sequence[Row]) -> str:
     """The part's text."""
     content = read(RAW / "compiled.json.gz")
-    versions, factor = content["versions"], factor_of(content["host"])
-    of = f"{versions['gpu']}, torch {versions['torch']}, {versions['date']}"
-    parts = [
-        _TEXT["opening"].format(of=of, factor=factor),
-        pages.table(HEAD, summary(found), "lrrrrrrr").rstrip(),
-        _TEXT["after"],
-    ]
-    for name, title in (
-        ("development", "Compiled: development cases"),
-        ("held_out", "Compiled: held-out cases"),
-    ):
-        lines = [row for row in found if row.group == name]
-        parts += [f"### {title}", table_of(lines, _DIGITS)]
-    return "\n\n".join(parts)
-
-
-@click.command("compiled_score")
-@click.option("--gpu", default=DEVICE, type=click.Choice(GPUS), show_default=True)
-def score(gpu: str) -> None:
-    """Predict every measured compiled step again, and print how far it is off."""
-    found = rows(gpu)
-    for line in (*(cells(row, _DIGITS) for row in found), HEAD, *summary(found)):
-        print("  ".join(line))
-
-
-@click.command("compiled_table")
-def table() -> None:
-    """Write the compiled steps' part of docs/evidence/TIMING.md."""
-    pages.write_part(PAGE, "compiled", section(rows()))
+    text = _TEXT["opening"].format(versions=content["versions"], factor=factor_of(content["host"]))
+    return f"{text}\n\n{table_of_kinds(summary(cases))}"

@@ -12,11 +12,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from statistics import median
 from typing import Any
-
-import click
 
 from analyzer.devices import load
 from analyzer.emulation.step import time_of
@@ -26,8 +24,8 @@ from benchmarks.harness.files import read
 from benchmarks.timing.cases import WAYS, tag
 from benchmarks.timing.compiled_score import DEVICE, LAUNCHES
 from benchmarks.timing.pack import RAW
-from benchmarks.timing.score import PAGE, predicted
-from benchmarks.timing.strategies import Way, is_apart, pairs_of
+from benchmarks.timing.score import predicted
+from benchmarks.timing.strategies import Way, table_of_pairs
 
 _TEXT = pages.prose(__file__)
 _CHANGES = ("compile", "budget", "micro")
@@ -92,56 +90,23 @@ def advised(found: Sequence[Compiled]) -> list[tuple[str, int, Compiled, Compile
     return rows
 
 
-def section(found: Sequence[Compiled]) -> list[str]:
-    """The page's part."""
-    all_ways = [one.way for one in found]
-    pairs = pairs_of(all_ways)
-    right = [pair for pair in pairs if pair[0].said < pair[1].said]
-    sure = [pair for pair in pairs if is_apart(*pair)]
-    good = [pair for pair in sure if pair in right]
-    within = sum(way.low <= way.measured <= way.high for way in all_ways)
+def section(found: Sequence[Compiled]) -> str:
+    """The part's text."""
     choices = advised(found)
-    ran = [choice for choice in choices if choice[2].held <= choice[1]]
     near = [
         choice
-        for choice in ran
-        if choice[3] is None or choice[2].way.measured <= _NEAR * choice[3].way.measured
+        for choice in choices
+        if choice[2].held <= choice[1]
+        and (choice[3] is None or choice[2].way.measured <= _NEAR * choice[3].way.measured)
     ]
     text = _TEXT["opening"].format(
-        ways=len(found), programs=len({way.program for way in all_ways}), pairs=len(pairs), right=len(right),
-        share=f"{len(right) / max(len(pairs), 1):.1%}", sure=len(sure), good=len(good), within=within,
-        choices=len(choices), ran=len(ran), near=len(near),
+        ways=len(found), choices=len(choices), ran=sum(one.held <= limit for _, limit, one, _ in choices), near=len(near)
     )  # fmt: skip
-    lines = [
-        [
-            one.way.program, _words(one.way.changes), f"{1e3 * one.way.measured:.2f}", f"{1e3 * one.way.said:.2f}",
-            f"{one.way.said / one.way.measured - 1:+.0%}",
-            f"{1e3 * one.way.low:.2f} to {1e3 * one.way.high:.2f}"
-            + ("" if one.way.low <= one.way.measured <= one.way.high else " (no)"),
-            f"{'' if one.said is None else f'{one.said / 2**20:,.0f}'} / {one.held / 2**20:,.0f}",
-        ]
-        for one in found
-    ]  # fmt: skip
-    head = ("program", "way", "step ms", "said", "", "range", "reserved MiB, said / measured")
-    choice_lines = [
-        [program, f"{limit / 2**20:,.0f}", _words(best.way.changes), f"{1e3 * best.way.measured:.2f}"
-         if best.held <= limit else "does not fit", "" if other is None else f"{1e3 * other.way.measured:.2f}"]
-        for program, limit, best, other in choices
-    ]  # fmt: skip
-    return [
-        text, pages.table(head, lines, "llrrrlr").rstrip(),
-        pages.table(("program", "limit MiB", "said to be the fastest", "step ms", "best"), choice_lines, "lrlrr").rstrip(),
-    ]  # fmt: skip
+    return f"{text}\n\n{table_of_pairs([one.way for one in found])}"
 
 
-def _words(changes: Mapping[str, Any]) -> str:
-    parts = [f"compile={changes['compile']}"] if "compile" in changes else []
-    parts += [f"budget {changes['budget']}"] if "budget" in changes else []
-    parts += [f"{changes['micro']} micro-batches"] if "micro" in changes else []
-    return ", ".join(parts) or "as it is"
-
-
-@click.command("compiled_ways_table")
-def table() -> None:
-    """Write the compiled ways' part of docs/evidence/TIMING.md."""
-    pages.write_part(PAGE, "ways", "\n\n".join(section(ways())))
+def lines(found: Sequence[Compiled]) -> str:
+    """A line a way, in seconds, with the bytes reserved, measured and said."""
+    return pages.records(
+        [{**asdict(one.way), "reserved": one.held, "reserved, said": one.said} for one in found]
+    )

@@ -3,7 +3,7 @@
 1. `fresh_say DRAW PYTHON` predicts them, the compiled ones emulated by this Python's PyTorch, of a host that nobody measured, and records what
    it says: fresh.json.gz in the records of the draw's GPU. The record was committed before the GPU was asked.
 2. `programs --set DRAW` and `compiled --set DRAW` measure them, and `fresh_record DRAW` adds that to the record.
-3. `fresh_table` counts what was said then, never again what would be said now.
+3. The page counts what was said then, never again what would be said now, which stands in a line of its own.
 """
 
 from __future__ import annotations
@@ -21,9 +21,8 @@ from benchmarks.harness.files import read, write
 from benchmarks.timing.cases import COMPILED, SETS, tag
 from benchmarks.timing.lot import DRAWS
 from benchmarks.timing.pack import of_gpu
-from benchmarks.timing.score import HEAD, PAGE, Row, of_measured, predicted, summary, table_of
+from benchmarks.timing.score import Row, of_measured, predicted, summary, table_of_kinds
 
-_DIGITS = 2
 _TEXT = pages.prose(__file__)
 _DRAW = click.argument("draw", type=click.Choice(list(DRAWS)))
 
@@ -128,37 +127,20 @@ def rows(draw: str) -> tuple[list[Row], list[Row], list[str]]:
     return eager, compiled, without
 
 
-def section(draw: str) -> str:
-    """The part's text."""
+def section(draw: str, cases: tuple[Sequence[Row], Sequence[Row], Sequence[str]]) -> str:
+    """The part's text, of what `rows` says."""
     from analyzer.timing.host import factor_of
 
-    known = read(record_of(draw))
-    eager, compiled, without = rows(draw)
-    own = calibrated(draw, [*eager, *compiled])
-    versions = known["versions"]
-    of = f"{versions['gpu']}, torch {versions['torch']}, {versions['date']}"
-    lines = [
-        (name, *summary(group)[-1][1:])
-        for name, group in (
-            ("eager, as said", eager),
-            ("compiled, as said", compiled),
-            ("all, as said", [*eager, *compiled]),
-            (f"{len(own)} now, of its host", own),
-        )
-    ]
-    reasons = [f"`{name}`: {_why(known, name)}" for name in without]
-    return "\n\n".join(
-        [
-            _TEXT[draw].format(
-                of=of,
-                count=len(eager) + len(compiled) + len(without),
-                without="; ".join(reasons) or "none",
-                factor=factor_of(known["host"]),
-            ),
-            pages.table(HEAD, lines, "lrrrrrrr").rstrip(),
-            table_of([*eager, *compiled], _DIGITS),
-        ]
+    known, all_cases = read(record_of(draw)), [*cases[0], *cases[1]]
+    *kinds, (_, *every) = summary(all_cases)
+    now = ["all now, of its host", *summary(calibrated(draw, all_cases))[-1][1:]]
+    text = _TEXT[draw].format(
+        versions=known["versions"],
+        count=len(all_cases) + len(cases[2]),
+        without="; ".join(f"`{name}`: {_why(known, name)}" for name in cases[2]) or "none",
+        factor=factor_of(known["host"]),
     )
+    return f"{text}\n\n{table_of_kinds([*kinds, ['all, as said', *every], now])}"
 
 
 def _why(known: dict[str, Any], name: str) -> str:
@@ -169,10 +151,3 @@ def _why(known: dict[str, Any], name: str) -> str:
         return "no time was said"
     error = next((row.get("error", "") for row in known["rows"] if tag(row["case"]) == name), "not reached")
     return f"not measured ({error.strip().splitlines()[-1][:90] if error.strip() else 'no result'})"
-
-
-@click.command("fresh_table")
-@_DRAW
-def table(draw: str) -> None:
-    """Write a draw's part of docs/evidence/TIMING.md."""
-    pages.write_part(PAGE, draw, section(draw))

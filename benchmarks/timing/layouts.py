@@ -188,18 +188,13 @@ def sentence() -> str:
     """What the page says of the record: what a step takes of the host and of the device in both orders."""
     content = read(RECORD)
 
-    def of(changes: Mapping[str, Any], before: bool = False) -> tuple[float, float]:
-        rows = [row for row in content["steps"] if row["changes"] == changes and row[EACH_STEP] is before]
+    def of(changes: Mapping[str, Any]) -> tuple[float, float]:
+        rows = [row for row in content["steps"] if row["changes"] == changes and not row[EACH_STEP]]
         return tuple(
             1e3 * statistics.mean(value(row) for row in rows)
             for value in (lambda row: row["host"], lambda row: sum(row["streams"].values()))
         )  # type: ignore[return-value]
 
-    plain, last, earlier = of({}), of({"channels_last": True}), of({"channels_last": True}, True)
-    calls = {order: 1e6 * sum(map(sum, each.values())) for order, each in content["calls"].items()}
-    threads = str(content["threads"])
-    copy = 1e3 * statistics.median(content["batch"][threads])
-    return f"""Of ResNet-50 (batch 64, profiled in both orders, `python -m benchmarks timing layouts OUT`) the host takes {plain[0]:.1f} ms to hand a step over in
-the usual order and {last[0]:.1f} ms in channels-last, the device {plain[1]:.1f} and {last[1]:.1f} ms. Steps timed before 28 November 2026 made the batch contiguous on the host in
-each step, as no loader's batch needs: {earlier[0]:.1f} ms in the same run, and {copy:.1f} ms by itself with {threads} threads. The calls it is made of (convolutions,
-batch norm, ReLU, sums; forward and backward) take {calls["first"]:.0f} us of the host in the usual order and {calls["last"]:.0f} in channels-last."""
+    plain, last = of({}), of({"channels_last": True})
+    return f"""Of ResNet-50 (`timing layouts OUT`) the host takes {plain[0]:.1f} ms to hand a step over in the usual order and {last[0]:.1f} ms in
+channels-last, the device {plain[1]:.1f} and {last[1]:.1f} ms."""

@@ -1,10 +1,10 @@
-"""The measured steps beside what `Estimate.step_seconds` says of them: on the terminal, and as docs/evidence/TIMING.md.
+"""The measured steps beside what `Estimate.step_seconds` says of them: on the terminal, and in docs/evidence/TIMING.md.
 
 1. **device**: kernels, copies and sets of the program's stream, and half of those of cuDNN's own, of which its recurrent layers use two
    at a time. **host**: the smaller of handing the step over, and of a batch of two (`programs.py`, rule 4). **step**: wall.
 2. An error is predicted over measured less one. The bound is named rightly where the greater of the two measured, host or device,
    is the one that is said. A figure is in its range where measured lies between low and high.
-3. Development cases and held-out ones are counted apart (`cases.json`).
+3. Development cases and held-out ones are counted apart, and so are kinds of models (`cases.json`).
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-import click
 import numpy as np
 import torch
 
@@ -23,17 +22,15 @@ from analyzer.options import Options
 from analyzer.pipeline import analysis
 from analyzer.timing.step import step_time
 from analyzer.timing.step_time import StepTime
-from benchmarks import ROOT
 from benchmarks.accuracy.predict import inputs_of, model_of, targets_of
 from benchmarks.accuracy.sets import zoo
 from benchmarks.harness import files, pages
-from benchmarks.timing.cases import SETS, Case, tag
-from benchmarks.timing.pack import RAW, measured_rows, of_gpu
+from benchmarks.timing.cases import SETS, Case, kind_of, tag
+from benchmarks.timing.pack import measured_rows, of_gpu
 
 _TEXT = pages.prose(__file__)
 
-PAGE = ROOT / "docs" / "evidence" / "TIMING.md"
-GPUS = ("h100", "h200")
+GPU = "h100"
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +63,7 @@ class Row:
         return bound, least <= self.device <= most, said.low <= self.wall <= said.high
 
 
-def predicted(case: Case, host_factor: float | None = None, gpu: str = GPUS[0]) -> StepTime | None:
+def predicted(case: Case, host_factor: float | None = None, gpu: str = GPU) -> StepTime | None:
     """What the analyzer says of a case on a GPU. host_factor: of the machine's host; None: nobody measured it."""
     models = zoo(case["zoo"])
     make_model, make_batch, loss = models.M[case["model"]]
@@ -103,7 +100,7 @@ def of_measured(group: str, measured: Mapping[str, Any], said: StepTime) -> Row:
     return Row(group, measured["case"], device, host, measured["wall"], said)
 
 
-def rows(only: str = "", gpu: str = GPUS[0]) -> list[Row]:
+def rows(only: str = "", gpu: str = GPU) -> list[Row]:
     """Every case measured on a GPU, or those whose tag has `only` in it, predicted now."""
     found = list[Row]()
     for measured in (
@@ -124,27 +121,30 @@ def rows(only: str = "", gpu: str = GPUS[0]) -> list[Row]:
     return sorted(found, key=lambda row: order[tag(row.case)])
 
 
-def summary(found: Sequence[Row]) -> list[tuple[str, ...]]:
-    """One line a group: cases, errors of device, host and step (median, p95), and the shares that hold."""
-    lines = []
-    for name, chosen in (
-        ("development", "development"),
-        ("held out", "held_out"),
-        ("drawn", "drawn"),
-        ("fresh", "fresh"),
-        ("all", ""),
-    ):
-        group = [row for row in found if chosen in row.group]
-        if not group:
-            continue
-        errors = np.abs(np.array([row.errors for row in group]))
-        holds = np.array([row.holds for row in group]).mean(0)
-        parts = [f"{np.median(errors[:, i]):.1%} / {np.quantile(errors[:, i], 0.95):.1%}" for i in range(3)]
-        lines.append((name, str(len(group)), *parts, *(f"{share:.0%}" for share in holds)))
-    return lines
+def figures(group: Sequence[Row]) -> list[str]:
+    """The cells under the head of some cases: errors of device, host and step, the shares that hold, and the step that is furthest off."""
+    errors = list(zip(*(row.errors for row in group), strict=True))
+    holds = np.array([row.holds for row in group]).mean(0)
+    far = pages.worst(group, lambda row: tag(row.case), lambda row: row.errors[2])
+    return [*map(pages.middle_and_far, errors), *(f"{share:.0%}" for share in holds), far]
 
 
-def cells(row: Row, digits: int = 1) -> tuple[str, ...]:
+def summary(cases: Sequence[Row]) -> list[list[object]]:
+    """A line a set, where there are several, a line a kind of model, and one of all."""
+    *sets, every = pages.by_kind(cases, lambda row: row.group.replace("_", " "), figures)
+    return [
+        *(sets if len(sets) > 1 else []),
+        *pages.by_kind(cases, lambda row: kind_of(row.case), figures)[:-1],
+        every,
+    ]
+
+
+def table_of_kinds(lines: Sequence[Sequence[object]]) -> str:
+    """The table of what `summary` says."""
+    return pages.table(_TEXT["head"].split(" | "), lines, "lrrrrrrrl").rstrip()
+
+
+def cells(row: Row, digits: int) -> tuple[str, ...]:
     """A case's line of the tables; milliseconds have so many digits."""
     said = row.said
     device, host, wall = (f"{error:+.0%}" for error in row.errors)
@@ -159,67 +159,15 @@ def cells(row: Row, digits: int = 1) -> tuple[str, ...]:
     )  # fmt: skip
 
 
-def table_of(found: Sequence[Row], digits: int = 1) -> str:
+def table_of(cases: Sequence[Row], digits: int = 2) -> str:
     """The table of cases, a line each."""
-    head = ("case", "device ms", "said", "", "host ms", "said", "", "step ms", "said", "", "range", "bound")
-    return pages.table(head, [cells(row, digits) for row in found], "lrrrrrrrrrll").rstrip()
+    return pages.table(_TEXT["lines"].split(" | "), [cells(row, digits) for row in cases], "lrrrrrrrrrll")
 
 
-HEAD = (
-    "set",
-    "cases",
-    "device, median / p95",
-    "host",
-    "step",
-    "bound right",
-    "device in range",
-    "step in range",
-)
-
-
-@click.command("score")
-@click.option("--only", default="", help="cases whose line has this in it")
-@click.option("--gpu", default=GPUS[0], type=click.Choice(GPUS), show_default=True)
-def score(only: str, gpu: str) -> None:
-    """Predict every measured step again, and print how far it is off."""
-    found = rows(only, gpu)
-    for row in found:
-        print("  ".join(cells(row)))
-    for line in (HEAD, *summary(found)):
-        print("  ".join(line))
-
-
-@click.command("table")
-def table() -> None:
-    """Write docs/evidence/TIMING.md."""
-    PAGE.write_text(page(rows()), encoding="utf-8")
-
-
-def page(found: Sequence[Row]) -> str:
-    """The page's text."""
-    versions: dict[str, Any] = files.read(RAW / "programs.json.gz")["versions"]
-    of = f"{versions['gpu']}, torch {versions['torch']}, {versions['date']}"
-    opening = _TEXT["opening"].format(of=of, calls=f"{len(measured_rows()):,}")
-    parts = [opening, pages.table(HEAD, summary(found), "lrrrrrrr").rstrip(), _TEXT["after"]]
-    for name, title in (
-        ("development", "Development cases"),
-        ("held_out", "Held-out cases"),
-        ("drawn", "Drawn cases"),
-    ):
-        lines = [row for row in found if row.group == name]
-        parts += [f"## {title}", table_of(lines)]
-    for name, command in (
-        ("h200", "h200_table"),
-        ("compiled", "compiled_table"),
-        ("ways", "compiled_ways_table"),
-        ("compiled_advice", "compiled_advice_table"),
-        ("fresh", "fresh_table fresh"),
-        ("fresh_2", "fresh_table fresh_2"),
-        ("advice", "advice_table"),
-        ("strategies", "strategies_table"),
-    ):
-        kept = pages.part(PAGE, name).rstrip()
-        parts.append(
-            f"<!-- {name}: written by python -m benchmarks timing {command} -->\n{kept}\n<!-- /{name} -->"
-        )
-    return "\n\n".join(parts) + "\n"
+def section(gpu: str, cases: Sequence[Row]) -> str:
+    """The page's part of the steps on a GPU."""
+    text = {
+        "versions": files.read(of_gpu(gpu) / "programs.json.gz")["versions"],
+        "table": table_of_kinds(summary(cases)),
+    }
+    return _TEXT[gpu].format(calls=f"{len(measured_rows(of_gpu(gpu))):,}", **text)

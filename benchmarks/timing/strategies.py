@@ -14,9 +14,8 @@ from __future__ import annotations
 
 import time
 import warnings
-from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from itertools import combinations
 from pathlib import Path
 from typing import Any
@@ -30,7 +29,15 @@ from benchmarks.timing.layouts import sentence
 
 RECORD = ROOT / "tests/data/h100/timing/strategies.json.gz"
 _APART, _GROUPS = 1.05, 3
-_KINDS = {"grad_accumulation": "micro-batches", "checkpoint": "checkpoints", "channels_last": "channels last"}
+_KINDS = {
+    "compile": "compilation",
+    "budget": "budget",
+    "micro": "micro-batches",
+    "grad_accumulation": "micro-batches",
+    "checkpoint": "checkpoints",
+    "channels_last": "channels last",
+}
+_TEXT = pages.prose(__file__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,60 +134,50 @@ def kind_of(one: Way, other: Way) -> str:
     return ", ".join(differs) or "nothing"
 
 
-def section(ways: Sequence[Way], versions: Mapping[str, str]) -> list[str]:
-    """The page's part: how many pairs are named rightly, by kind and by program, and every way."""
+def table_of_pairs(ways: Sequence[Way]) -> str:
+    """A line a program, one for each kind of what pairs differ in, and one of all: of the pairs, and but for kinds of their ways."""
+
+    def cells(pairs: Sequence[tuple[Way, Way]]) -> list[str]:
+        right = [quick.said < slow.said for quick, slow in pairs]
+        sure = [good for good, pair in zip(right, pairs, strict=True) if is_apart(*pair)]
+        some = list({id(way): way for pair in pairs for way in pair}.values())
+        within = sum(way.low <= way.measured <= way.high for way in some)
+        return [
+            str(sum(right)), f"{sum(right) / len(right):.0%}", f"{sum(sure)} of {len(sure)}", str(len(some)),
+            pages.middle_and_far(map(error_of, some)), f"{within} of {len(some)}", pages.worst(some, name_of, error_of),
+        ]  # fmt: skip
+
     pairs = pairs_of(ways)
-    right = [pair for pair in pairs if pair[0].said < pair[1].said]
-    sure = [pair for pair in pairs if is_apart(*pair)]
-    good = [pair for pair in sure if pair in right]
-    within = sum(way.low <= way.measured <= way.high for way in ways)
-    fewest, trials_at_most = (choose(len(way.trials) for way in ways) for choose in (min, max))
-    most = max(max(way.trials) / min(way.trials) - 1 for way in ways)
-    opening = f"""{len(ways)} ways to run five programs, the advice's alternatives, each without a limit on one GPU ({versions["gpu"]}, torch {versions["torch"]},
-{versions["date"]} and later), in {fewest} to {trials_at_most} trials, of which the mean counts; a way took up to {most:.0%} longer in one trial than in another. Of {len(pairs)} pairs
-of ways of one program whose steps differ by more than 5 %, **the faster is named in {len(right) / len(pairs):.1%}** ({len(right)}); of those {len(sure)} in which every
-trial of the one was faster than every trial of the other, in {len(good) / max(len(sure), 1):.1%} ({len(good)}). {within} of {len(ways)} steps lie in their range.
-No figure is fitted to these steps. {sentence()}
-Trials of channels-last ways from before do not count. `python -m benchmarks timing strategies OUT` measures, `python -m benchmarks timing strategies_table` predicts anew and writes this."""
-    counts: dict[tuple[str, str], list[int]] = defaultdict(lambda: [0, 0])
-    for pair in pairs:
-        for row in ("program", pair[0].program), ("differ in", kind_of(*pair)):
-            counts[row][0] += 1
-            counts[row][1] += pair in right
-    rows = [
-        [f"{of}: {name}" if of != "program" else name, str(count), str(rightly), f"{rightly / count:.0%}"]
-        for (of, name), (count, rightly) in sorted(
-            counts.items(), key=lambda entry: (entry[0][0] != "program", entry[0])
-        )
-    ]
-    summary = pages.table(("pairs", "in all", "named rightly", ""), rows, "lrrr").rstrip()
-    lines = [
-        [
-            way.program,
-            _words(way.changes),
-            f"{1e3 * way.measured:.1f}",
-            f"{1e3 * way.said:.1f}",
-            f"{way.said / way.measured - 1:+.0%}",
-            f"{1e3 * way.low:.1f} to {1e3 * way.high:.1f}{'' if way.low <= way.measured <= way.high else ' (no)'}",
-            way.bound,
-        ]
-        for way in ways
-    ]
-    head = ("program", "way", "measured ms", "said", "", "range", "bound")
-    return ["## Which way is faster", opening, summary, pages.table(head, lines, "llrrrll").rstrip()]
+    programs = pages.by_kind(pairs, lambda pair: pair[0].program, cells)
+    kinds = pages.by_kind(pairs, lambda pair: f"differ in: {kind_of(*pair)}", lambda some: cells(some)[:3])
+    lines = [*programs[:-1], *([*line, "", "", "", ""] for line in kinds[:-1]), programs[-1]]
+    return pages.table(_TEXT["head"].split(" | "), lines, "lrrrrrrrl").rstrip()
 
 
-def _words(changes: Mapping[str, Any]) -> str:
-    parts = [f"{changes['grad_accumulation']} micro-batches"] if "grad_accumulation" in changes else []
-    parts += [f"checkpoint {changes['checkpoint']}"] if "checkpoint" in changes else []
-    parts += ["channels last"] if changes.get("channels_last") else []
-    return ", ".join(parts) or "whole batch"
+def error_of(way: Way) -> float:
+    """Of its step, as a part of what was measured."""
+    return way.said / way.measured - 1
 
 
-@click.command("strategies_table")
-def table() -> None:
-    """Write the record's part of docs/evidence/TIMING.md."""
-    record = files.read(RECORD)
-    pages.write_part(
-        advise.PAGE, "strategies", "\n\n".join(section(predicted(recorded()), record["versions"]))
+def name_of(way: Way) -> str:
+    """ "gpt2.py: grad_accumulation=2"."""
+    changes = {key: value for key, value in way.changes.items() if key in _KINDS}
+    return f"{way.program}: {pages.shown(changes) or 'as it is'}"
+
+
+def section(ways: Sequence[Way]) -> str:
+    """The part's text."""
+    text = _TEXT["opening"].format(
+        ways=len(ways),
+        versions=files.read(RECORD)["versions"],
+        fewest=min(len(way.trials) for way in ways),
+        trials=max(len(way.trials) for way in ways),
+        apart=max(max(way.trials) / min(way.trials) - 1 for way in ways),
+        layouts=sentence(),
     )
+    return f"{text}\n\n{table_of_pairs(ways)}"
+
+
+def lines(ways: Sequence[Way]) -> str:
+    """A line a way, in seconds."""
+    return pages.records([asdict(way) for way in ways])

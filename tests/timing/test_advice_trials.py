@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from benchmarks.timing.advise import RECORD, best_of, read, section
+from benchmarks.timing.advise import RECORD, best_of, lines, read, section
+from benchmarks.timing.page import PAGE
 
 WAY = {"name": "a way", "changes": {"checkpoint": "x"}, "said": [0.1, 0.08, 0.12], "peak_reserved": 90}
 
@@ -27,6 +28,22 @@ def test_the_best_is_what_ran_or_might_have() -> None:
 
 
 def test_the_record_is_what_the_page_says() -> None:
-    title, opening, table = section(read(RECORD))
-    assert title == "## Advice" and "20 of 20 ran" in opening
-    assert len(table.splitlines()) == 2 + 23
+    text, every = section(read(RECORD)), lines(read(RECORD))
+    assert text in PAGE.read_text(encoding="utf-8")
+    assert "| all | 23 | 20 of 20 |" in text
+    assert len(every.splitlines()) == 2 + 23
+
+
+def test_a_program_is_counted_by_its_budgets() -> None:
+    """One way as fast as the best and in its range; one slower than all blocks again; one budget that nothing fits."""
+    slow = pair(0.2, everything={"seconds": 0.1, "peak_reserved": 90, "changes": {}})
+    none = {"share": 0.35, "limit": 50, "ways": []}
+    record = {
+        "versions": {"gpu": "G", "torch": "2", "date": "today"},
+        "programs": {"net.py": {"alternatives": [], "pairs": [pair(0.1), slow, none]}},
+    }
+    (line,) = (line for line in section(record).splitlines() if line.startswith("| net.py"))
+    assert (
+        line
+        == "| net.py | 3 | 2 of 2 | 1 of 2 | 1 of 2 | 1 of 1 | 25.0% / 50.0% | 0.0% | net.py at 90%, -50% |"
+    )

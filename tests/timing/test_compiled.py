@@ -19,7 +19,8 @@ from analyzer.timing import compiled
 from analyzer.timing.dispatch import works_of
 from analyzer.timing.step import step_time
 from analyzer.timing.traffic import vectors
-from benchmarks.timing import compiled_host, compiled_score, compiled_ways
+from benchmarks.timing import compiled_host, compiled_score, compiled_ways, score
+from benchmarks.timing.page import PAGE
 from benchmarks.timing.strategies import pairs_of
 from tests.timing.graphs import H100, h100, storage, tensor
 
@@ -221,16 +222,15 @@ def test_measured_compiled_steps_lie_where_the_page_says() -> None:
     """A case of each kind, and the whole of both sets."""
     found = compiled_score.rows()
     assert len(found) == 33
-    development, held_out, _ = compiled_score.summary(found)
-    assert (development[1], held_out[1]) == ("16", "17")
+    held_out, development, *kinds, every = compiled_score.summary(found)
+    assert (held_out[:2], development[:2]) == (["held out", 17], ["development", 16])
+    assert every[1] == sum(line[1] for line in kinds) == 33  # type: ignore[misc]
     for group, device, step in (("development", 0.08, 0.13), ("held_out", 0.06, 0.13)):
         errors = np.abs(np.array([row.errors for row in found if row.group == group]))
         assert np.median(errors[:, 0]) < device and np.median(errors[:, 2]) < step
         assert np.mean([row.holds for row in found if row.group == group], axis=0)[2] > 0.85
-    text = compiled_score.section(found)
-    assert "| gpt2 8 train adamw compile=default |" in text and text in compiled_score.PAGE.read_text(
-        encoding="utf-8"
-    )
+    assert compiled_score.section(found) in PAGE.read_text(encoding="utf-8")
+    assert "| gpt2 8 train adamw compile=default |" in score.table_of(found)
     launches = compiled_score.read(compiled_score.LAUNCHES)["cases"][
         "mnist_fc 8192 train sgd compile=default"
     ]
@@ -245,8 +245,8 @@ def test_of_compiled_ways_the_faster_is_named() -> None:
     pairs = pairs_of([one.way for one in found])
     assert len(found) == 15 and len(pairs) > 20
     assert np.mean([quick.said < slow.said for quick, slow in pairs]) > 0.9
-    text = "\n\n".join(compiled_ways.section(found))
-    assert text in compiled_score.PAGE.read_text(encoding="utf-8")
+    assert compiled_ways.section(found) in PAGE.read_text(encoding="utf-8")
+    assert compiled_ways.lines(found).count("\n| resnet34 64 train sgdm amp=bf16 | ") == 5
 
 
 def test_a_choice_is_the_fastest_of_those_that_are_said_to_fit() -> None:

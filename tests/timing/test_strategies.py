@@ -6,7 +6,16 @@ from typing import Any
 
 import pytest
 
-from benchmarks.timing.strategies import Way, is_apart, kind_of, pairs_of, recorded, section, trials
+from benchmarks.timing.strategies import (
+    Way,
+    is_apart,
+    kind_of,
+    lines,
+    pairs_of,
+    recorded,
+    table_of_pairs,
+    trials,
+)
 
 
 def way(said: float, *times: float, program: str = "net.py", **changes: Any) -> Way:
@@ -33,12 +42,16 @@ def test_a_pair_is_of_the_kind_of_what_differs() -> None:
 
 
 def test_the_section_counts_what_is_named_rightly() -> None:
-    ways = [way(1.0, 1.0), way(2.0, 1.5, checkpoint="h.*"), way(1.5, 3.0, grad_accumulation=2)]
-    title, opening, counts, rows = section(ways, {"gpu": "G", "torch": "2", "date": "today"})
-    assert title == "## Which way is faster"
-    assert "Of 3 pairs" in opening and "**the faster is named in 66.7%** (2)" in opening
-    assert "| differ in: micro-batches, checkpoints | 1 | 0 | 0% |" in counts
-    assert "| net.py | checkpoint h.* | 1500.0 | 2000.0 | +33% | 1800.0 to 2200.0 (no) | host |" in rows
+    ways = [way(1.0, 1.0), way(2.0, 1.5, checkpoint="h.*")]
+    ways += [way(1.5, 3.0, grad_accumulation=2), way(2.5, 6.0, grad_accumulation=4)]
+    program, one, two, *_ = (line for line in table_of_pairs(ways).splitlines()[2:])
+    assert program.startswith(
+        "| net.py | 6 | 5 | 83% | 5 of 6 | 4 | 41.7% / 58.3% | 1 of 4 | net.py: grad_accumulation=4, -58%"
+    )
+    assert one.startswith("| differ in: micro-batches | 3 | 3 | 100% | 3 of 3 | ")
+    assert two.startswith("| kinds of one or two | 3 | 2 | 67% | 2 of 3 | ")
+    every = lines(ways)
+    assert "| net.py | checkpoint=h.* | 1.5 | 2 | 1.8 | 2.2 | host |" in every
 
 
 def test_trials_of_both_records_are_of_the_same_ways() -> None:
