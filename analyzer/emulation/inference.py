@@ -1,0 +1,142 @@
+"""An ONNX file run by the user's own ONNX Runtime, whose CUDA provider finds an emulated CUDA runtime.
+
+1. The provider's loader wants CUDA's libraries and cuDNN as files: all of them are the emulated runtime, so
+   that an environment with onnxruntime-gpu alone is enough.
+2. The device has no end here: what finds no room on the user's is worked out from the requests
+   (`runtimes/onnxruntime/course.py`).
+3. Convolutions: one plan, with the workspace that the simulated session has for the same question
+   (`libraries/cudnn/choices.py`).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from analyzer.devices import DeviceProfile
+from analyzer.emulation import launch
+from analyzer.emulation.cudnn import CudnnAnswers
+from analyzer.emulation.questions import Question as EmulatedQuestion
+from analyzer.emulation.questions import QuestionServer
+from analyzer.errors import MissingDependencyError, RunError
+from analyzer.libraries.cudnn.choices import UNKNOWN
+from analyzer.libraries.cudnn.convolution import Convolution, Question
+
+# What the provider's library names, or opens by name, for CUDA 12 and 13 (its dynamic section and strings,
+# onnxruntime-gpu 1.20 to 1.31).
+_LIBRARIES = (
+    "libcublas.so.{cuda} libcublasLt.so.{cuda} libcudart.so.{cuda} libcurand.so.10 libcufft.so.11"
+    " libcufft.so.12 libcudnn.so libcudnn.so.9"
+)
+_ENDLESS = 1 << 45
+_LISTED = 0  # CUDNN_HEUR_MODE_INSTANT
+_NANOSECONDS = 10**6
+
+
+@dataclass(frozen=True, slots=True)
+class Provider:
+    """An environment's ONNX Runtime with its CUDA provider: its version, and the build's CUDA release."""
+
+    python: Path
+    version: str
+    cuda: tuple[int, int]
+
+
+def find_provider(python: str | os.PathLike[str] | None) -> Provider:
+    """Find the CUDA provider of `python` (None: this one). Raises OptionError, MissingDependencyError."""
+    path, place = launch.folder_of("onnxruntime", python)
+    folder = Path(place)
+    if not place or not (folder / "capi/libonnxruntime_providers_cuda.so").exists():
+        raise MissingDependencyError(
+            f"{path} has no onnxruntime-gpu",
+            "analyze engine install onnxruntime-gpu makes an environment with it; --python names another",
+        )
+    built = (folder / "capi/build_and_package_info.py").read_text("utf-8")
+    facts = dict(re.findall(r"^(\w+) *= *['\"]([^'\"]+)['\"]", built, re.M))
+    cuda = re.match(r"(\d+)\.(\d+)", facts.get("cuda_version", ""))
+    version = facts.get("__version__", "")
+    if cuda is None or int(cuda[1]) not in (12, 13):
+        raise MissingDependencyError(
+            f"onnxruntime-gpu {version} of {path} was built with CUDA {facts.get('cuda_version')};"
+            " emulated are 12 and 13",
+            "take onnxruntime-gpu 1.20 or newer",
+        )
+    return Provider(path, version, (int(cuda[1]), int(cuda[2])))
+
+
+@dataclass(frozen=True, slots=True)
+class SessionJob:
+    """A session to make and run, in the words of `inside/session.py`. search: its
+    `cudnn_conv_algo_search`."""
+
+    path: Path
+    runs: Sequence[Mapping[str, Any]]
+    session: Mapping[str, int]
+    entries: Mapping[str, str]
+    provider: Mapping[str, str]
+    run: Mapping[str, str]
+    search: str
+
+
+class _ConvolutionAnswers(CudnnAnswers):
+    """cuDNN for ONNX Runtime: of a convolution the plan that its provider takes. guessed: a workspace's bytes
+    -> by how many it may be more or less, where cuDNN was not asked."""
+
+    def __init__(self, profile: DeviceProfile, python: str, search: str) -> None:
+        super().__init__(profile, python)
+        self._search = search
+        self.guessed: dict[int, int] = {}
+
+    def plans(self, question: EmulatedQuestion) -> list[int]:
+        """As for PyTorch; the list of the fallback heuristics, which DEFAULT asks for, is one of its own."""
+        return super().plans({**question, "mode": _LISTED})
+
+    def _convolution(self, call: Convolution, y_shape: tuple[int, ...], fused: bool) -> list[int]:
+        del fused  # its bias changes no workspace
+        (workspace,) = self._choices.frontend([Question(call, y_shape, self._search)])
+        nbytes = workspace.nbytes
+        if workspace.source == UNKNOWN:
+            nbytes = max(nbytes, 1)
+            self.guessed[nbytes] = max(workspace.high_bytes - nbytes, nbytes - workspace.low_bytes)
+        return [nbytes, 0, _NANOSECONDS, 0]
+
+
+@dataclass(frozen=True, slots=True)
+class Recorded:
+    """What `inside/session.py` wrote down, and what cuDNN's workspaces were where they were guessed."""
+
+    record: Mapping[str, Any]
+    guessed: Mapping[int, int]
+
+
+def recorded(job: SessionJob, provider: Provider, profile: DeviceProfile) -> Recorded:
+    """Make and run the session. Raises RunError where the process was ended, AnalyzerError where the emulated
+    runtime is not there."""
+    answers = _ConvolutionAnswers(profile, str(provider.python), job.search)
+    endless = replace(profile, capacity_bytes=_ENDLESS, listed_bytes=_ENDLESS)
+    names = _LIBRARIES.format(cuda=provider.cuda[0]).split()
+    with (
+        tempfile.TemporaryDirectory(prefix="analyze-session-") as folder,
+        QuestionServer(answers.topics) as questions,
+        launch.environment(
+            provider.cuda, endless, {**questions.environment, "TZ": "UTC"}, libraries=names
+        ) as variables,
+    ):
+        job_file, out = Path(folder) / "job.json", Path(folder) / "record.json"
+        fields = ("runs", "session", "entries", "provider", "run")
+        job_file.write_text(
+            json.dumps({"path": str(job.path), **{name: getattr(job, name) for name in fields}}), "utf-8"
+        )
+        code = launch.run([provider.python, launch.INSIDE / "session.py", job_file, out], variables)
+        if not out.exists():
+            raise RunError(
+                f"the process of ONNX Runtime {provider.version} was ended {launch.way_it_ended(code)}",
+                "see its last output above",
+            )
+        return Recorded(json.loads(out.read_text("utf-8")), answers.guessed)
