@@ -11,6 +11,7 @@
 from __future__ import annotations
 
 import json
+import mmap
 import os
 import re
 import tempfile
@@ -28,12 +29,12 @@ from analyzer.errors import MissingDependencyError, RunError
 from analyzer.libraries.cudnn.choices import UNKNOWN
 from analyzer.libraries.cudnn.convolution import Convolution, Question
 
-# What the provider's library names, or opens by name, for CUDA 12 and 13 (its dynamic section and strings,
-# onnxruntime-gpu 1.20 to 1.31).
-_LIBRARIES = (
-    "libcublas.so.{cuda} libcublasLt.so.{cuda} libcudart.so.{cuda} libcurand.so.10 libcufft.so.11"
-    " libcufft.so.12 libcudnn.so libcudnn.so.9"
-)
+# The names of NVIDIA's libraries among the strings of the provider's, which names those it needs; cuDNN is
+# opened by name.
+_NEEDED = re.compile(rb"\0(lib(?:cu|nv)\w*\.so[.\d]*)(?=\0)")
+_CUDA_RUNTIME = "libcudart.so."
+_CUDNN = ("libcudnn.so", "libcudnn.so.9")
+_RELEASES = {"12": (12, 8), "13": (13, 0)}  # of CUDA, by the number in its library's name
 _ENDLESS = 1 << 45
 _LISTED = 0  # CUDNN_HEUR_MODE_INSTANT
 _NANOSECONDS = 10**6
@@ -41,33 +42,36 @@ _NANOSECONDS = 10**6
 
 @dataclass(frozen=True, slots=True)
 class Provider:
-    """An environment's ONNX Runtime with its CUDA provider: its version, and the build's CUDA release."""
+    """An environment's ONNX Runtime with its CUDA provider: its version, the build's CUDA release, and the
+    names of NVIDIA's libraries that it loads."""
 
     python: Path
     version: str
     cuda: tuple[int, int]
+    libraries: tuple[str, ...]
 
 
 def find_provider(python: str | os.PathLike[str] | None) -> Provider:
     """Find the CUDA provider of `python` (None: this one). Raises OptionError, MissingDependencyError."""
-    path, place = launch.folder_of("onnxruntime", python)
-    folder = Path(place)
-    if not place or not (folder / "capi/libonnxruntime_providers_cuda.so").exists():
+    path, folder = launch.folder_of("onnxruntime", python)
+    library = Path(folder) / "capi/libonnxruntime_providers_cuda.so"
+    if not folder or not library.exists():
         raise MissingDependencyError(
             f"{path} has no onnxruntime-gpu",
             "analyze engine install onnxruntime-gpu makes an environment with it; --python names another",
         )
-    built = (folder / "capi/build_and_package_info.py").read_text("utf-8")
-    facts = dict(re.findall(r"^(\w+) *= *['\"]([^'\"]+)['\"]", built, re.M))
-    cuda = re.match(r"(\d+)\.(\d+)", facts.get("cuda_version", ""))
-    version = facts.get("__version__", "")
-    if cuda is None or int(cuda[1]) not in (12, 13):
+    with library.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
+        needed = {name.decode() for name in _NEEDED.findall(content)}
+    cuda = sorted(name.removeprefix(_CUDA_RUNTIME) for name in needed if name.startswith(_CUDA_RUNTIME))
+    found = re.search(r"^__version__ = \"(.+)\"", (Path(folder) / "__init__.py").read_text("utf-8"), re.M)
+    version = "" if found is None else found[1]
+    release = next((_RELEASES[number] for number in reversed(cuda) if number in _RELEASES), None)
+    if release is None:
         raise MissingDependencyError(
-            f"onnxruntime-gpu {version} of {path} was built with CUDA {facts.get('cuda_version')};"
-            " emulated are 12 and 13",
+            f"onnxruntime-gpu {version} of {path} was built with another CUDA than 12 or 13",
             "take onnxruntime-gpu 1.20 or newer",
         )
-    return Provider(path, version, (int(cuda[1]), int(cuda[2])))
+    return Provider(path, version, release, tuple(sorted({*needed, *_CUDNN})))
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,12 +124,11 @@ def recorded(job: SessionJob, provider: Provider, profile: DeviceProfile) -> Rec
     runtime is not there."""
     answers = _ConvolutionAnswers(profile, str(provider.python), job.search)
     endless = replace(profile, capacity_bytes=_ENDLESS, listed_bytes=_ENDLESS)
-    names = _LIBRARIES.format(cuda=provider.cuda[0]).split()
     with (
         tempfile.TemporaryDirectory(prefix="analyze-session-") as folder,
         QuestionServer(answers.topics) as questions,
         launch.environment(
-            provider.cuda, endless, {**questions.environment, "TZ": "UTC"}, libraries=names
+            provider.cuda, endless, {**questions.environment, "TZ": "UTC"}, libraries=provider.libraries
         ) as variables,
     ):
         job_file, out = Path(folder) / "job.json", Path(folder) / "record.json"

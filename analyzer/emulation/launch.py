@@ -117,7 +117,7 @@ def environment(
     AnalyzerError."""
     native = library.path()
     with tempfile.TemporaryDirectory(prefix="analyze-emulate-") as folder:
-        for name in (*library.OPENED_AS, *libraries):
+        for name in {*library.OPENED_AS, *libraries}:
             (Path(folder) / name).symlink_to(native)
         own = {**os.environ, **besides}
         changed = {

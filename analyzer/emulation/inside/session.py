@@ -32,6 +32,7 @@ import numpy as np
 
 _INFO, _WARNING = 1, 2  # severities of ONNX Runtime's log
 _LOADED = re.compile(r"(\d{4}-\d\d-\d\d [:\d]+)\.(\d{9}) .*Done saving initialized tensors")
+_FAILED = re.compile(r"Failed to load library .* with error: (.*)")
 _CUDA = "CUDAExecutionProvider"
 _HOOKS = {
     "gpu_external_alloc": "emulated_take",
@@ -108,6 +109,12 @@ def _kernel(event: dict[str, Any], start: int) -> tuple[Any, ...]:
     )
 
 
+def _refusal(log: str) -> str:
+    """Return why the CUDA provider was not taken, in the log's words."""
+    line = _FAILED.search(log)
+    return line[1] if line is not None else "its log does not say why"
+
+
 def _loaded(log: str) -> int:
     """Return when the main graph's initializers were loaded, in nanoseconds; 0 where the log does not say."""
     line = _LOADED.search(log)
@@ -144,6 +151,9 @@ def _followed(job: dict[str, Any], prefix: str, log: Callable[[], str]) -> dict[
     try:
         session = _session(job, prefix)
         record["loaded"] = _loaded(log())
+        if _CUDA not in session.get_providers():
+            record["error"] = f"it did not take its CUDA provider: {_refusal(log())}"
+            return record
         record["marks"].append(time.time_ns())
         how = ort.RunOptions()
         how.log_severity_level = _WARNING
@@ -156,7 +166,6 @@ def _followed(job: dict[str, Any], prefix: str, log: Callable[[], str]) -> dict[
     except Exception as error:
         record["error"] = str(error)
         return record
-    record["providers"] = session.get_providers()
     record["requests"] = _requests()
     local = ctypes.CDLL(None).emulated_local_bytes
     local.restype = ctypes.c_uint64

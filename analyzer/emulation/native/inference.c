@@ -57,6 +57,8 @@ NOTHING(cublasLtMatrixTransformDescDestroy) NOTHING(cublasLtMatrixTransformDescS
 #define REFUSES(name) ANSWER int name(void) { refused(#name); return fail(NOT_SUPPORTED); }
 REFUSES(cudaMallocFromPoolAsync) REFUSES(cudaMemPoolCreate) REFUSES(cudaMemPoolDestroy)
 NOTHING(cudaMemcpyFromSymbol)
+/* The driver's linker: looked up when the provider is loaded (cudaDriverWrapper.cc, until 1.26), not called. */
+REFUSES(cuLinkAddFile_v2) REFUSES(cuLinkDestroy)
 
 /* -- the requests of a provider with an allocator of the caller's ------------------------------------------------------ */
 
