@@ -2,7 +2,7 @@
 
 1. The provider's loader wants CUDA's libraries and cuDNN as files: all of them are the emulated runtime, so
    that an environment with onnxruntime-gpu alone is enough.
-2. The device has no end here: what finds no room on the user's is worked out from the requests
+2. The device has no end here. Which requests find no room on the user's is worked out from all of them
    (`runtimes/onnxruntime/course.py`).
 3. Convolutions: one plan, with the workspace that the simulated session has for the same question
    (`libraries/cudnn/choices.py`).
@@ -63,8 +63,8 @@ def find_provider(python: str | os.PathLike[str] | None) -> Provider:
     with library.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
         needed = {name.decode() for name in _NEEDED.findall(content)}
     cuda = sorted(name.removeprefix(_CUDA_RUNTIME) for name in needed if name.startswith(_CUDA_RUNTIME))
-    found = re.search(r"^__version__ = \"(.+)\"", (Path(folder) / "__init__.py").read_text("utf-8"), re.M)
-    version = "" if found is None else found[1]
+    line = re.search(r"^__version__ = \"(.+)\"", (Path(folder) / "__init__.py").read_text("utf-8"), re.M)
+    version = "" if line is None else line[1]
     release = next((_RELEASES[number] for number in reversed(cuda) if number in _RELEASES), None)
     if release is None:
         raise MissingDependencyError(
@@ -113,7 +113,7 @@ class _ConvolutionAnswers(CudnnAnswers):
 
 @dataclass(frozen=True, slots=True)
 class Recorded:
-    """What `inside/session.py` wrote down, and what cuDNN's workspaces were where they were guessed."""
+    """The record that `inside/session.py` wrote, and how far off guessed workspaces of cuDNN's may be."""
 
     record: Mapping[str, Any]
     guessed: Mapping[int, int]

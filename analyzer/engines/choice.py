@@ -59,7 +59,7 @@ class Answer:
 class Emulation(Generic[_Build]):
     """A CUDA build that can run something on the emulated runtime. wanted, hint: of which there is none, and
     what installs one; find: the one within reach; is_wanted: whether it is of the release asked for; name: in
-    notes; run: it."""
+    notes; run: it. after_errors: it may get further where tracing ends in an error."""
 
     wanted: str
     hint: str
@@ -67,6 +67,7 @@ class Emulation(Generic[_Build]):
     is_wanted: Callable[[_Build], bool]
     name: Callable[[_Build], str]
     run: Callable[[_Build], Estimate]
+    after_errors: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,6 +182,8 @@ class EngineChoice:
             traced = trace()
             doubt = doubt_of(traced.estimate)
         except (CaptureError, MissingDependencyError) as error:
+            if not emulation.after_errors:
+                raise
             traced, doubt = error, error.message
         if self.engine == "auto" and doubt is not None and not not_emulated:
             emulated, why_not = self._emulated_estimate(emulation, doubt)
@@ -262,6 +265,7 @@ def _session_emulation(
         is_wanted=lambda build: _is_wanted_release("onnxruntime", build.version, options),
         name=lambda build: f"ONNX Runtime {build.version}",
         run=estimate,
+        after_errors=False,
     )
 
 

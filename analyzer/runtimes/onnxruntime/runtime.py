@@ -127,13 +127,12 @@ def predicted(
     held = simulation.held_most
     pages = max(held, simulation.page_bytes)
     cheaper = tuple(savings(result.settings)) if on_gpu and failure is None else ()
-    lines = (advice.saving_sentence(saving, held) for saving in cheaper)
-    told = [
+    all_notes = [
         # The device or the arena's limit is too small: say so, but also what it would take.
         *([advice.out_of_memory(failure, settings)] if failure is not None else []),
         *advice.refused(result),
         *advice.explanation(simulation),
-        *(line for line in lines if line is not None),
+        *filter(None, (advice.saving_sentence(saving, held) for saving in cheaper)),
         *notes,
         *advice.unmeasured(recording.events),
         *advice.limits(result.settings, result.orders),
@@ -151,7 +150,7 @@ def predicted(
         allocator=lambda: result.settings.arena(result.memory),
         device_used=lambda simulated: max(pages, simulated.peak_reserved) + outside_bytes,
         unknown=recording.unknown,
-        notes=tuple(dict.fromkeys(told)),
+        notes=tuple(dict.fromkeys(all_notes)),
         describe=_describer(recording),
         contents=_contents(recording),
         savings=cheaper,
