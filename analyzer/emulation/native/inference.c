@@ -1,8 +1,7 @@
 /* ONNX Runtime's CUDA provider: the functions of CUDA's libraries that it calls and PyTorch does not, and the requests of
    its kernels.
 
-   1. Reductions, local response normalization, activations, softmax: descriptors hold nothing, computations compute nothing, and a
-      reduction asks for no workspace (cuDNN's own is not documented: emulation/session.py says so of a program that asks).
+   1. Local response normalization, activations, softmax: descriptors hold nothing, computations compute nothing.
    2. With `gpu_external_alloc` and `gpu_external_free` (provider options) the provider asks the two functions below for memory, in
       place of its arena. Each request is written down with its time; inside/session.py reads them with `emulated_requests`.
 
@@ -17,8 +16,8 @@
 #define DESCRIPTOR(kind)                                                                                    \
   ANSWER int cudnnCreate##kind##Descriptor(void **made) { return (*made = new_handle()) ? OK : 4000; }     \
   ANSWER int cudnnDestroy##kind##Descriptor(void *descriptor) { (void)descriptor; return OK; }
-DESCRIPTOR(ReduceTensor) DESCRIPTOR(LRN)
-NOTHING(cudnnSetReduceTensorDescriptor) NOTHING(cudnnSetLRNDescriptor) NOTHING(cudnnSetPoolingNdDescriptor)
+DESCRIPTOR(LRN)
+NOTHING(cudnnSetLRNDescriptor) NOTHING(cudnnSetPoolingNdDescriptor)
 NOTHING(cudnnDeriveBNTensorDescriptor)
 
 typedef struct { void *stream; } Handle;
@@ -29,14 +28,6 @@ COMPUTES(cudnnLRNCrossChannelForward) COMPUTES(cudnnReduceTensor) COMPUTES(cudnn
 ANSWER size_t cudnnGetVersion(void) { return 91900; }
 ANSWER const char *cudnnGetErrorString(int status) { return status ? "CUDNN_STATUS_NOT_SUPPORTED" : "CUDNN_STATUS_SUCCESS"; }
 ANSWER void cudnnGetLastErrorString(char *text, size_t size) { if (size) *text = 0; }
-ANSWER int cudnnGetReductionWorkspaceSize(void *handle, void *reduction, void *a, void *c, size_t *bytes) {
-  (void)handle; (void)reduction; (void)a; (void)c;
-  *bytes = 0;
-  return OK;
-}
-ANSWER int cudnnGetReductionIndicesSize(void *handle, void *reduction, void *a, void *c, size_t *bytes) {
-  return cudnnGetReductionWorkspaceSize(handle, reduction, a, c, bytes);
-}
 
 /* cuBLAS: a handle's second word is its stream (blas.c). */
 typedef struct { int math, pointers; void *stream; } Blas;
