@@ -157,19 +157,19 @@ def unprotected_option(function: _Function) -> _Function:
 
 
 def engine_options(function: _Function) -> _Function:
-    """Add `--engine` and `--python`, which choose who runs a PyTorch program."""
+    """Add `--engine` and `--python`, which choose who answers."""
     engine = click.option(
         "--engine",
         type=click.Choice(ENGINES),
         default="auto",
         show_default=True,
-        help="trace: simulate it; emulate: run it with PyTorch's own CUDA build, without a GPU; auto: trace,"
-        " and emulate if tracing cannot account for something.",
+        help="trace, simulate: follow it; emulate: run it with the CUDA build of PyTorch, or of ONNX Runtime,"
+        " without a GPU; auto: trace, and emulate if tracing cannot account for something.",
     )
     python = click.option(
         "--python",
         metavar="PATH",
-        help="Python, or its environment's folder, with the PyTorch to emulate (default: ANALYZER_PYTHON,"
+        help="Python, or its environment's folder, with the build to emulate (default: ANALYZER_PYTHON,"
         " this one, or one of 'analyze engine list').",
     )
     return engine(python(function))

@@ -1,5 +1,5 @@
-"""`analyze engine install|list|remove`: environments with a CUDA build of PyTorch, for programs that tracing
-cannot follow."""
+"""`analyze engine install|list|remove`: environments with a CUDA build of PyTorch, ONNX Runtime or a serving
+engine, for programs that tracing cannot follow."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def command(action: str, packages: tuple[str, ...]) -> int:
 
     `analyze run` goes on by one where tracing is not enough. install takes torch==2.11.0 where no PACKAGE is
     named, and says how much it downloads before it does; after an interruption the same command goes on.
-    Further packages are what a program imports beside PyTorch.
+    Further packages are what a program imports beside PyTorch. onnxruntime-gpu is for ONNX files.
 
     They lie in your cache folder; ANALYZER_CACHE names another one. --python or ANALYZER_PYTHON name an
     environment of your own instead.

@@ -103,14 +103,16 @@ class CudnnAnswers:
         kinds = [operation["kind"] for operation in operations]
         convolutions = [operation for operation in operations if operation["kind"] in _CONVOLUTIONS]
         if len(convolutions) == 1 and set(kinds) <= {*_CONVOLUTIONS, _POINTWISE}:
-            return self._convolution(_call_of(convolutions[0]), fused=len(operations) > 1)
+            return self._convolution(*_call_of(convolutions[0]), fused=len(operations) > 1)
         if kinds.count(_MATMUL) in (2, _BACKWARD_PRODUCTS) or kinds in ([_ATTENTION], [_ATTENTION_GRAD]):
             return self._attention(operations)
         raise Unanswered(f"no plan is known for cuDNN's operations {', '.join(map(str, kinds))}")
 
-    def _convolution(self, call: Convolution, fused: bool) -> list[int]:
+    def _convolution(self, call: Convolution, y_shape: tuple[int, ...], fused: bool) -> list[int]:
         """Return the workspaces of a convolution's plans; an inexact answer adds a doubt."""
         shapes = f"{_by(call.x_shape)} with {_by(call.w_shape)}"
+        if call.y_shape != y_shape:
+            raise Unanswered(f"a convolution of {shapes} does not give {_by(y_shape)}")
         what = f"cuDNN convolution ({call.operation}, {call.dtype}, {shapes})"
         if fused:
             what += " with elementwise operations, taken as without"
@@ -213,8 +215,8 @@ class CudnnAnswers:
             self._doubts[doubt] = None
 
 
-def _call_of(operation: Mapping[str, Any]) -> Convolution:
-    """Return the convolution an operation's descriptor describes."""
+def _call_of(operation: Mapping[str, Any]) -> tuple[Convolution, tuple[int, ...]]:
+    """Return the convolution an operation's descriptor describes, and its result's shape."""
     name, first_attribute = _CONVOLUTIONS[operation["kind"]]
     descriptor, w, x, y = (operation[str(first_attribute + place)][0] for place in (2, 3, 4, 5))
     shapes = [tuple(tensor[_SIZES]) for tensor in (x, w, y)]
@@ -224,12 +226,7 @@ def _call_of(operation: Mapping[str, Any]) -> Convolution:
         for layout in (False, True)
     )
     moves = (tuple(descriptor[attribute]) for attribute in (_PADDING, _STRIDE, _DILATION))
-    call = Convolution(name, _dtype(x[_DTYPE][0]), last > first, *shapes[:2], *moves)
-    if call.y_shape != shapes[2]:
-        raise Unanswered(
-            f"a convolution of {_by(shapes[0])} with {_by(shapes[1])} does not give {_by(shapes[2])}"
-        )
-    return call
+    return Convolution(name, _dtype(x[_DTYPE][0]), last > first, *shapes[:2], *moves), shapes[2]
 
 
 def _mode(operation: Mapping[str, Any]) -> int | None:

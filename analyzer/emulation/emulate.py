@@ -138,7 +138,7 @@ def _recorded(
             tempfile.TemporaryDirectory(prefix="analyze-emulate-") as folder,
             QuestionServer(topics, exchange.topics) as questions,
             launch.environment(
-                torch, profile, {**environment, **questions.environment}, job.world_size
+                torch.cuda, profile, {**environment, **questions.environment}, job.world_size
             ) as variables,
         ):
             record = _ran(program, options, job, exchange, torch.python, variables, Path(folder))
@@ -214,7 +214,7 @@ def _ran(
     code, out = codes[job.rank] or 0, outs[job.rank]
     if not out.exists():
         raise RunError(
-            f"the process of {program.name} was ended {_way_it_ended(code)}",
+            f"the process of {program.name} was ended {launch.way_it_ended(code)}",
             "see its last output above",
         )
     children = Path(f"{out}.children").read_text("utf-8").splitlines()
@@ -232,14 +232,10 @@ def largest(record: dict[str, Any], children: list[dict[str, Any]]) -> dict[str,
     return {**most, "ended": record["ended"], "processes": len(held), "besides": besides}
 
 
-def _way_it_ended(code: int) -> str:
-    return f"by signal {-code}" if code < 0 else f"with exit code {code}"
-
-
 def _ended(out: Path, code: int) -> str | None:
     """Why a process ended before its end; None: it did not."""
     if code or not out.exists():
-        return f"it was ended {_way_it_ended(code)}"
+        return f"it was ended {launch.way_it_ended(code)}"
     ended = json.loads(out.read_text("utf-8"))["ended"]
     if ended["how"] == "ended":
         return None

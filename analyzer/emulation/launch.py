@@ -52,16 +52,17 @@ def interpreter(python: str | os.PathLike[str]) -> Path:
     return path / "bin" / "python" if path.is_dir() else path
 
 
-def find_torch(python: str | os.PathLike[str] | None) -> Torch:
-    """Find the PyTorch of `python` (None: this one). Raises OptionError, MissingDependencyError."""
+def folder_of(package: str, python: str | os.PathLike[str] | None) -> tuple[Path, str]:
+    """Return the Python (None: this one) and where it has the package, "" where it has not. Raises
+    OptionError."""
     path = interpreter(sys.executable if python is None else python)
     if not path.is_file() or not os.access(path, os.X_OK):
         raise OptionError(
             f"--python {path} is not a Python", "give the path of one: --python venv/bin/python"
         )
     ask = (
-        "import importlib.util as u; s = u.find_spec('torch'); print('@' + (s.submodule_search_locations[0]"
-        " if s else ''))"
+        f"import importlib.util as u; s = u.find_spec('{package}'); print('@' +"
+        " (s.submodule_search_locations[0] if s else ''))"
     )
     try:
         printed = subprocess.run(
@@ -69,7 +70,12 @@ def find_torch(python: str | os.PathLike[str] | None) -> Torch:
         ).stdout
     except (OSError, subprocess.TimeoutExpired) as error:
         raise OptionError(f"--python {path} does not run: {error}") from None
-    folder = next((line[1:] for line in printed.splitlines() if line.startswith("@")), "")
+    return path, next((line[1:] for line in printed.splitlines() if line.startswith("@")), "")
+
+
+def find_torch(python: str | os.PathLike[str] | None) -> Torch:
+    """Find the PyTorch of `python` (None: this one). Raises OptionError, MissingDependencyError."""
+    path, folder = folder_of("torch", python)
     if not folder:
         raise MissingDependencyError(
             f"{path} has no PyTorch",
@@ -100,13 +106,18 @@ def find_torch(python: str | os.PathLike[str] | None) -> Torch:
 
 @contextmanager
 def environment(
-    torch: Torch, profile: DeviceProfile, besides: Mapping[str, str], count: int = 1
+    cuda: tuple[int, int],
+    profile: DeviceProfile,
+    besides: Mapping[str, str],
+    count: int = 1,
+    libraries: Sequence[str] = (),
 ) -> Iterator[dict[str, str]]:
-    """Yield the variables of a process under the emulated runtime; its links live as long. Raises
+    """Yield the variables of a process under the emulated runtime; its links live as long. cuda: the release
+    it was built with. libraries: names of further files that the emulated runtime is to be found as. Raises
     AnalyzerError."""
     native = library.path()
     with tempfile.TemporaryDirectory(prefix="analyze-emulate-") as folder:
-        for name in library.OPENED_AS:
+        for name in {*library.OPENED_AS, *libraries}:
             (Path(folder) / name).symlink_to(native)
         own = {**os.environ, **besides}
         changed = {
@@ -120,7 +131,7 @@ def environment(
             **own,
             **kept,
             **changed,
-            "ANALYZER_EMULATED_DEVICE": described(profile, torch.cuda, count),
+            "ANALYZER_EMULATED_DEVICE": described(profile, cuda, count),
             "ANALYZER_EMULATED_LIBRARIES": folder,
             "TRITON_LIBCUDA_PATH": folder,
             # Inductor compiles in this process: its workers, processes of their own, would find no GPU.
@@ -134,6 +145,11 @@ class LaunchedProcess:
 
     command: Sequence[str | os.PathLike[str]]
     variables: Mapping[str, str]
+
+
+def way_it_ended(code: int) -> str:
+    """Say how a process ended that did not end well, by its exit code."""
+    return f"by signal {-code}" if code < 0 else f"with exit code {code}"
 
 
 def run(command: Sequence[str | os.PathLike[str]], variables: Mapping[str, str]) -> int:

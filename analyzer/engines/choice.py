@@ -1,14 +1,15 @@
-"""Which engine analyses a PyTorch program or target: it is traced, and emulated where tracing leaves a doubt.
+"""Which engine analyses a program or target: it is traced, and emulated where tracing leaves a doubt.
 
-1. "trace" and "emulate" are what they say. "auto" traces, and where that leaves a doubt (`doubt_of`) and a
-   CUDA build of PyTorch is within reach (`reach.py`), the same is run by it on the emulated runtime. A note
-   says what tracing met and whose figures these are.
+1. "trace" (or "simulate") and "emulate" are what they say. "auto" traces, and where that leaves a doubt
+   (`doubt_of`) and a CUDA build of PyTorch is within reach (`reach.py`), the same is run by it on the
+   emulated runtime. A note says what tracing met and whose figures these are. An ONNX file is simulated, and
+   run by ONNX Runtime's own CUDA provider.
 2. Where emulation gets no further either, the traced estimate stands, with what the emulated one ended in.
 3. Without a CUDA build the traced estimate stands, with a note that names the command which installs one,
    unless the program ended in an error of its own, or lacks a package.
 4. The second run finds nothing of what the first one wrote (`emulated.py`).
 
-Not emulated: ONNX files, modules of this process, jobs of several machines, and what only `analyze TARGET`
+Not emulated: modules of this process, jobs of several machines, and what only `analyze TARGET`
 has (`--parallel`).
 """
 
@@ -19,7 +20,7 @@ import site
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Unpack
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, Unpack
 
 from analyzer import releases, sandbox
 from analyzer.analysis import Analysis
@@ -31,15 +32,17 @@ from analyzer.pipeline.diagnosis import diagnosed
 from analyzer.ranks import Rank
 from analyzer.results.estimate import Estimate
 from analyzer.spec import TensorSpec
-from analyzer.targets import missing_package
+from analyzer.targets import missing_package, parse
 
 if TYPE_CHECKING:
     import torch
 
+    from analyzer.emulation.inference import Provider
     from analyzer.emulation.launch import Torch
 
 Progress = Callable[[str], None]
 _BUILD_PACKAGES = ("nvidia", "torch", "triton")
+_Build = TypeVar("_Build")
 _INTERRUPTED = "interrupted"  # `pipeline/program.py`
 
 
@@ -50,6 +53,21 @@ class Answer:
     estimate: Estimate
     analysis: Analysis | None = None
     error: BaseException | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Emulation(Generic[_Build]):
+    """A CUDA build that can run something on the emulated runtime. wanted, hint: of which there is none, and
+    what installs one; find: the one within reach; is_wanted: whether it is of the release asked for; name: in
+    notes; run: it. after_errors: it may get further where tracing ends in an error."""
+
+    wanted: str
+    hint: str
+    find: Callable[[], _Build | None]
+    is_wanted: Callable[[_Build], bool]
+    name: Callable[[_Build], str]
+    run: Callable[[_Build], Estimate]
+    after_errors: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +130,8 @@ class EngineChoice:
             return Answer(analysis.estimate, analysis, error)
 
         several = job is not None and job.world_size > job.local_world_size
-        return self._answer(trace, request, options, "jobs of several machines" if several else "")
+        emulation = self._torch_emulation(request, options)
+        return self._answer(trace, emulation, "jobs of several machines" if several else "")
 
     def analyze_target(self, target: str | os.PathLike[str] | torch.nn.Module, options: Options) -> Answer:
         """Analyse a target as `analyzer.analyze` takes it. Raises AnalyzerError."""
@@ -121,6 +140,9 @@ class EngineChoice:
         def trace() -> Answer:
             analysis = diagnosed(pipeline.analysis(target, options, self.progress))
             return Answer(analysis.estimate, analysis)
+
+        if _is_session(target, options):
+            return self._answer(trace, _session_emulation(target, options, self.python))
 
         def request(build: Torch) -> Request:
             from analyzer.runs import jobs
@@ -139,64 +161,70 @@ class EngineChoice:
             not_emulated = "modules of this process"
         elif options.parallel is not None:
             not_emulated = "targets with --parallel"
-        elif options.runtime not in (None, "pytorch") or os.fspath(target).lower().endswith(".onnx"):
+        elif options.runtime not in (None, "pytorch") or _is_onnx(target):
             not_emulated = "programs of other runtimes than PyTorch"
-        return self._answer(trace, request, options, not_emulated)
+        return self._answer(trace, self._torch_emulation(request, options), not_emulated)
 
     def _answer(
-        self,
-        trace: Callable[[], Answer],
-        request: Callable[[Torch], Request],
-        options: Options,
-        not_emulated: str,
+        self, trace: Callable[[], Answer], emulation: Emulation[_Build], not_emulated: str = ""
     ) -> Answer:
         """Return the answer of the engine chosen. not_emulated: what it is that no engine emulates, "" for
         what can be emulated."""
         if self.engine == "emulate":
-            from analyzer.engines.reach import within_reach
-
             if not_emulated:
                 raise OptionError(f"{not_emulated} are not emulated", "leave --engine out")
-            build = within_reach(self.python)
+            build = emulation.find()
             if build is None:
-                raise MissingDependencyError("no CUDA build of PyTorch is available", _install_hint())
-            return Answer(self._emulate(request(build)))
+                raise MissingDependencyError(f"no {emulation.wanted} is available", emulation.hint)
+            return Answer(emulation.run(build))
         traced: Answer | AnalyzerError
         try:
             traced = trace()
             doubt = doubt_of(traced.estimate)
         except (CaptureError, MissingDependencyError) as error:
+            if not emulation.after_errors:
+                raise
             traced, doubt = error, error.message
         if self.engine == "auto" and doubt is not None and not not_emulated:
-            emulated, why_not = self._emulated_estimate(request, options, doubt)
+            emulated, why_not = self._emulated_estimate(emulation, doubt)
             if emulated is not None:
                 return Answer(emulated)
-            if not (why_not == _install_hint() and _is_own(traced)):
+            if not (why_not == emulation.hint and _is_own(traced)):
                 traced = _with_doubt(traced, doubt, why_not)
         if isinstance(traced, AnalyzerError):
             raise traced
         return traced
 
-    def _emulated_estimate(
-        self, request: Callable[[Torch], Request], options: Options, doubt: str
-    ) -> tuple[Estimate | None, str]:
+    def _emulated_estimate(self, emulation: Emulation[_Build], doubt: str) -> tuple[Estimate | None, str]:
         """Return the emulated estimate that replaces a doubtful one; else None, and why."""
-        from analyzer.engines.reach import within_reach
-
-        build = within_reach(self.python)
-        if build is None or not _is_wanted_release(build, options):
-            return None, _install_hint()
+        build = emulation.find()
+        if build is None or not emulation.is_wanted(build):
+            return None, emulation.hint
+        name = emulation.name(build)
         if self.progress is not None:
-            self.progress(f"tracing is uncertain: {doubt}; emulating torch {build.version}")
+            self.progress(f"tracing is uncertain: {doubt}; emulating {name}")
         try:
-            estimate = self._emulate(request(build))
-            ended = estimate.incomplete
+            estimate = emulation.run(build)
+            ended = estimate.incomplete or next(iter(estimate.caveats), None)
         except AnalyzerError as error:
             ended = error.message
         if ended is not None:
-            return None, f"emulated, torch {build.version} gets no further: {ended}"
-        note = f"tracing was uncertain: {doubt}; so torch {build.version} itself was run, emulated"
+            return None, f"emulated, {name} gets no further: {ended}"
+        note = f"tracing was uncertain: {doubt}; so {name} itself was run, emulated"
         return replace(estimate, notes=(note, *estimate.notes)), ""
+
+    def _torch_emulation(self, request: Callable[[Torch], Request], options: Options) -> Emulation[Torch]:
+        """Return PyTorch's own CUDA build, for a request."""
+        from analyzer.engines.reach import within_reach
+
+        return Emulation(
+            wanted="CUDA build of PyTorch",
+            hint=_install_hint(),
+            find=lambda: within_reach(self.python),
+            is_wanted=lambda build: _is_wanted_release("torch", build.version, options),
+            name=lambda build: f"torch {build.version}",
+            run=lambda build: self._emulate(request(build)),
+        )
 
     def _emulate(self, request: Request) -> Estimate:
         estimate, outside = emulate(request), sandbox.outside()
@@ -204,6 +232,41 @@ class EngineChoice:
             # Of what the traced program wrote: what the emulated one did is kept.
             outside.ask("keep nothing")
         return estimate
+
+
+def _is_onnx(target: object) -> bool:
+    return isinstance(target, (str, os.PathLike)) and os.fspath(target).lower().endswith(".onnx")
+
+
+def _is_session(target: object, options: Options) -> bool:
+    """Return whether it is an ONNX file for ONNX Runtime."""
+    return _is_onnx(target) and options.mode == "infer" and options.runtime in (None, "onnxruntime")
+
+
+def _session_emulation(
+    target: Any, options: Options, python: str | os.PathLike[str] | None
+) -> Emulation[Provider]:
+    """Return ONNX Runtime's own CUDA provider, for a file."""
+
+    def find() -> Provider | None:
+        from analyzer.engines.reach import provider_within_reach
+
+        return provider_within_reach(python)
+
+    def estimate(build: Provider) -> Estimate:
+        from analyzer.runs.provider import estimate_of
+
+        return estimate_of(parse(os.fspath(target)), options, build)
+
+    return Emulation(
+        wanted="onnxruntime-gpu",
+        hint="ONNX Runtime's own CUDA provider runs it without a GPU: analyze engine install onnxruntime-gpu",
+        find=find,
+        is_wanted=lambda build: _is_wanted_release("onnxruntime", build.version, options),
+        name=lambda build: f"ONNX Runtime {build.version}",
+        run=estimate,
+        after_errors=False,
+    )
 
 
 def doubt_of(estimate: Estimate) -> str | None:
@@ -236,10 +299,10 @@ def _is_own(traced: Answer | AnalyzerError) -> bool:
     return isinstance(cause, ImportError) and missing_package(cause) not in ("", *_BUILD_PACKAGES)
 
 
-def _is_wanted_release(build: Torch, options: Options) -> bool:
-    """Return whether that build is of the release whose figures are wanted."""
-    wanted = options.release.get("torch")
-    return wanted is None or releases.parse(build.version) == releases.parse(wanted)
+def _is_wanted_release(package: str, version: str, options: Options) -> bool:
+    """Return whether a build is of the release whose figures are wanted."""
+    wanted = options.release.get(package)
+    return wanted is None or releases.parse(version) == releases.parse(wanted)
 
 
 def _hinted(error: AnalyzerError, hint: str) -> AnalyzerError:

@@ -1,16 +1,20 @@
-"""The CUDA build of PyTorch that can run a program here, on the emulated runtime."""
+"""The CUDA build of PyTorch, or of ONNX Runtime, that can run a program here, on the emulated runtime."""
 
 from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import TypeVar
 
 from analyzer import releases
+from analyzer.emulation.inference import Provider, find_provider
 from analyzer.emulation.launch import Torch, find_torch
 from analyzer.engines import store
 from analyzer.errors import AnalyzerError
+
+_Build = TypeVar("_Build")
 
 
 def within_reach(python: str | os.PathLike[str] | None = None) -> Torch | None:
@@ -20,11 +24,24 @@ def within_reach(python: str | os.PathLike[str] | None = None) -> Torch | None:
 
     Raises OptionError and MissingDependencyError where `python` is given and has none.
     """
+    return _first("torch", find_torch, python)
+
+
+def provider_within_reach(python: str | os.PathLike[str] | None = None) -> Provider | None:
+    """The ONNX Runtime with a CUDA provider that is found as `within_reach` finds PyTorch."""
+    return _first("onnxruntime-gpu", find_provider, python)
+
+
+def _first(
+    package: str,
+    find: Callable[[str | os.PathLike[str] | None], _Build],
+    python: str | os.PathLike[str] | None,
+) -> _Build | None:
     if python is not None:
-        return find_torch(python)
-    for path in places("torch", releases.RECORDED["torch"]):
+        return find(python)
+    for path in places(package, releases.RECORDED[package.removesuffix("-gpu")]):
         try:
-            return find_torch(path)
+            return find(path)
         except AnalyzerError:
             continue
     return None

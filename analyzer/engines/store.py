@@ -32,11 +32,11 @@ from analyzer.errors import OptionError, RunError, did_you_mean
 
 DEFAULT = "torch==" + ".".join(map(str, releases.RECORDED["torch"])) + ".0"
 _REQUIREMENT = re.compile(r"(?P<name>[A-Za-z0-9][\w.-]*)(\[[\w,-]+\])?(==(?P<version>[\w.+!-]+))?")
-_ENGINES = ("torch", "vllm", "sglang")
+_ENGINES = ("torch", "onnxruntime-gpu", "vllm", "sglang")
 _BESIDE_TORCH = ("torchvision", "torchaudio")
 # Bytes on disk for a byte downloaded: torch 2.11.0 with CUDA 13, 2.8 and 5.0 GB (docs/EMULATION.md); SGLang
 # 0.5.14, 4.6 and 11.3 GB (docs/evidence/SERVING.md).
-_UNPACKED = {"torch": 1.8, "vllm": 1.8, "sglang": 2.5}
+_UNPACKED = {"torch": 1.8, "onnxruntime-gpu": 1.6, "vllm": 1.8, "sglang": 2.5}
 _ASK_SECONDS = 30
 
 

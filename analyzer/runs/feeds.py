@@ -79,6 +79,11 @@ def arrays(described: Mapping[str, Any], generator: np.random.Generator) -> dict
     }
 
 
+def sample(feed: Feed) -> Any:
+    """Return an array without elements, of the feed's type."""
+    return np.empty(0, dtype=object if feed.dtype == "string" else _numpy(feed.dtype))
+
+
 def saved(path: Path) -> dict[str, Any]:
     """Return the arrays of an .npz file. Raises InputError for other files."""
     try:

@@ -34,8 +34,6 @@ from analyzer.runtimes.onnxruntime import SessionOptions
 RUNS = 3
 NO_KERNEL = "no kernel is left in this model when ONNX Runtime has optimised it"
 _PROVIDERS = {"cuda": "CUDAExecutionProvider", "cpu": "CPUExecutionProvider"}
-_ARENAS = {"cuda": "gpu", "cpu": "cpu"}
-_PROVIDER_OPTIONS = ("arena_extend_strategy", "gpu_mem_limit", "cudnn_conv_algo_search", "prefer_nhwc")
 _BLOCK = 1 << 20
 
 
@@ -207,34 +205,23 @@ def _session_options(settings: SessionOptions, folder: str) -> Any:
     options = ort.SessionOptions()
     options.enable_profiling = True
     options.profile_file_prefix = str(Path(folder) / "profile")
-    options.graph_optimization_level = ort.GraphOptimizationLevel(settings.graph_optimization_level)
-    options.enable_mem_pattern = settings.enable_mem_pattern
-    options.enable_mem_reuse = settings.enable_mem_reuse
-    options.intra_op_num_threads = settings.threads
-    if settings.use_device_allocator_for_initializers:
-        options.add_session_config_entry("session.use_device_allocator_for_initializers", "1")
+    for name, value in settings.attributes().items():
+        setattr(options, name, type(getattr(options, name))(value))
+    for key, entry in settings.entries().items():
+        options.add_session_config_entry(key, entry)
     return options
 
 
 def _run_options(settings: SessionOptions) -> Any:
-    """Return ONNX Runtime's run options: whether the arena frees idle regions after a run."""
     import onnxruntime as ort
 
     options = ort.RunOptions()
-    if settings.enable_memory_arena_shrinkage:
-        options.add_run_config_entry(
-            "memory.enable_memory_arena_shrinkage", f"{_ARENAS[settings.provider]}:0"
-        )
+    for key, entry in settings.run_entries().items():
+        options.add_run_config_entry(key, entry)
     return options
 
 
 def _providers(provider: str, settings: SessionOptions) -> list[Any]:
     if provider == "cpu":
         return [_PROVIDERS["cpu"]]
-    options = {name: getattr(settings, name) for name in _PROVIDER_OPTIONS}
-    options = {
-        name: str(int(value) if isinstance(value, bool) else value)
-        for name, value in options.items()
-        if value is not None
-    }
-    return [(_PROVIDERS["cuda"], options), _PROVIDERS["cpu"]]
+    return [(_PROVIDERS["cuda"], settings.provider_options()), _PROVIDERS["cpu"]]

@@ -135,7 +135,7 @@ def beside(torch: launch.Torch, name: str, seed: str, count: int) -> dict[str, i
     profile = load("h200")
     if program.room is not None:
         profile = replace(profile, capacity_bytes=profile.context_bytes + program.room)
-    with tempfile.TemporaryDirectory() as folder, launch.environment(torch, profile, {}) as variables:
+    with tempfile.TemporaryDirectory() as folder, launch.environment(torch.cuda, profile, {}) as variables:
         out = Path(folder) / "states"
         own = (
             {"PYTORCH_CUDA_ALLOC_CONF": program.conf, "PYTORCH_ALLOC_CONF": program.conf}

@@ -49,7 +49,7 @@ def main(python: str, devices: str, named: str) -> int:
         profile, _ = resolve(name)
         with (
             QuestionServer(CudnnAnswers(profile).topics) as questions,
-            launch.environment(torch, profile, questions.environment) as variables,
+            launch.environment(torch.cuda, profile, questions.environment) as variables,
         ):
             command = [torch.python, "-m", "benchmarks.releases.observe", path, name, *programs]
             code = launch.run(command, {**variables, "PYTHONPATH": str(ROOT)})

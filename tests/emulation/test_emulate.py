@@ -65,7 +65,7 @@ def test_the_emulated_devices_are_the_visible_ones(
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     torch = launch.Torch(Path("python"), "2.11.0", (13, 0))
     own = {} if visible is None else {"CUDA_VISIBLE_DEVICES": visible}
-    with launch.environment(torch, load("h100"), own, count=2) as variables:
+    with launch.environment(torch.cuda, load("h100"), own, count=2) as variables:
         assert variables.get("CUDA_VISIBLE_DEVICES") == found
 
 

@@ -353,3 +353,32 @@ def test_a_handle_remembers_its_stream(library: ctypes.CDLL) -> None:
     assert stream.value == 48
     assert library.cudnnGetStream(None, ctypes.byref(stream)) == BAD_PARAM
     assert library.cudnnDestroy(handle) == 0
+
+
+def test_reductions(library: ctypes.CDLL) -> None:
+    """A copy of 2 x 3 x 4 numbers in float32 (float16's too), of double in its own bytes; with indices two copies, and an index of
+    four bytes for each of two results."""
+    source, result, reduction = (
+        created(library, "Tensor"),
+        created(library, "Tensor"),
+        created(library, "ReduceTensor"),
+    )
+    assert library.cudnnSetTensorNdDescriptor(result, FLOAT, 3, ints(2, 1, 1), ints(1, 1, 1)) == 0
+    sizes = {}
+    for with_indices in (0, 1):
+        assert library.cudnnSetReduceTensorDescriptor(reduction, 0, FLOAT, 0, with_indices, 0) == 0
+        for kind in (FLOAT, HALF, 1):
+            assert library.cudnnSetTensorNdDescriptor(source, kind, 3, ints(2, 3, 4), ints(12, 4, 1)) == 0
+            workspace, indices = ctypes.c_size_t(), ctypes.c_size_t()
+            asked = (None, reduction, source, result)
+            assert library.cudnnGetReductionWorkspaceSize(*asked, ctypes.byref(workspace)) == 0
+            assert library.cudnnGetReductionIndicesSize(*asked, ctypes.byref(indices)) == 0
+            sizes[with_indices, kind] = workspace.value, indices.value
+    assert sizes == {
+        (0, FLOAT): (96, 0),
+        (0, HALF): (96, 0),
+        (0, 1): (192, 0),
+        (1, FLOAT): (192, 8),
+        (1, HALF): (192, 8),
+        (1, 1): (384, 8),
+    }

@@ -186,7 +186,7 @@ def test_a_target_that_cannot_be_traced(tmp_path: Path, build: Path, emulated: A
 
 def test_what_is_not_emulated_says_so(tmp_path: Path) -> None:
     with pytest.raises(OptionError, match="programs of other runtimes than PyTorch are not emulated"):
-        analyzer.analyze(str(ROOT / "models/cnn.onnx"), engine="emulate")
+        analyzer.analyze(str(ROOT / "models/cnn.onnx"), engine="emulate", mode="train")
     with pytest.raises(OptionError, match="there is no engine 'magic'"):
         analyzer.run(_script(tmp_path, PLAIN), engine="magic")
 

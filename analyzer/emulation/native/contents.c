@@ -85,6 +85,7 @@ int copied(uint64_t to, uint64_t from, uint64_t bytes) {
     if (!to_device && !from_device) memmove((void *)(uintptr_t)to, (void *)(uintptr_t)from, bytes);
     else if (to_device && !from_device) contents_set(to, bytes, (void *)(uintptr_t)from);
     else if (!to_device) {
+      read_by_host(bytes);
       if (bytes > 8u * (unsigned)(answer_count - answer_at) || !bytes) {
         if (inside || !contents_get(from, bytes, (void *)(uintptr_t)to)) {
           memset((void *)(uintptr_t)to, 0, bytes);

@@ -67,6 +67,9 @@ int filled(uint64_t to, int value, uint64_t bytes);
 int capability_of(const void *stub); /* of the code a device runs for a kernel: 10 x major + minor; 0: there is none */
 int nothing_runs(void);              /* no library that is loaded has code for the device */
 
+/* inference.c */
+void read_by_host(uint64_t bytes); /* where a provider's requests are written down */
+
 /* streams.c */
 void work(int64_t nanoseconds); /* something that takes so long was given to the device */
 void captured(void *stream); /* something ran on a stream: a node, if it is captured */

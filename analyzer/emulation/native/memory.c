@@ -481,4 +481,10 @@ ANSWER uint64_t emulated_page_bytes(int device) { return space_of(device)->page_
 ANSWER uint64_t emulated_used_bytes(int device) { Space *s = space_of(device); return s->besides + s->page_bytes; }
 /* What libraries held besides when they held most, and have given back since. */
 ANSWER uint64_t emulated_given_back_bytes(int device) { Space *s = space_of(device); return s->most_besides > s->besides ? s->most_besides - s->besides : 0; }
+/* Local memory beyond what a context has from the start (`process_local`). */
+ANSWER uint64_t emulated_local_bytes(int device) {
+  Space *s = space_of(device);
+  uint64_t threads = (uint64_t)the_device()->sm_count * (uint64_t)the_device()->threads_per_sm;
+  return s->frame ? ROUND(s->frame * threads, PAGE) - ROUND(STACK_LIMIT * threads, PAGE) : 0;
+}
 ANSWER void emulated_launches(int kind) { LOCKED process_launches(kind); }

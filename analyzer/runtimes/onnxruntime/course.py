@@ -1,6 +1,6 @@
 """How sessions go on a device: with room, without the blocks of memory patterns, or out of memory.
 
-1. The sessions' requests are recorded once for each set of blocks that are refused (`Recorded`).
+1. The sessions' requests are recorded once for each set of blocks that are refused (`Requests`).
 2. The arena is simulated with all memory a process can have. Where the arena, in this order of initializers
    or in another, and the process's memory beside it are more than the device has, it is simulated once more
    with the rest.
@@ -14,6 +14,7 @@ Source: `core/framework/execution_frame.cc` (a pattern's block without room), `b
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -34,8 +35,24 @@ from analyzer.runtimes.onnxruntime.simulation import (
 )
 
 
-class Recorded:
-    """Requests of sessions on one arena, with and without memory patterns' blocks; recorded once each."""
+class Requests(ABC):
+    """Requests of sessions on one arena, with and without memory patterns' blocks."""
+
+    @abstractmethod
+    def without(self, blocks: frozenset[int] = frozenset()) -> Recording:
+        """Return the recording without the blocks with these keys."""
+
+    def events(self, blocks: frozenset[int] = frozenset()) -> tuple[AllocationEvent, ...]:
+        """Return the events of that recording."""
+        return self.without(blocks).events
+
+    def to_the_end(self, settings: SessionOptions) -> SimulatedSession:
+        """Simulate with initializers in the recording's order, within the arena's own limit alone."""
+        return simulate_to_the_end(self.events(), settings, None, self.events)
+
+
+class Recorded(Requests):
+    """Those of sessions that are followed here; recorded once each."""
 
     def __init__(
         self, sessions: Sequence[Sequence[Frame]], settings: SessionOptions, device: DeviceProfile
@@ -48,14 +65,6 @@ class Recorded:
         if blocks not in self._known:
             self._known[blocks] = record(*self._arguments, refused=blocks)
         return self._known[blocks]
-
-    def events(self, blocks: frozenset[int] = frozenset()) -> tuple[AllocationEvent, ...]:
-        """Return the events of that recording."""
-        return self.without(blocks).events
-
-    def to_the_end(self, settings: SessionOptions) -> SimulatedSession:
-        """Simulate with initializers in the file's order, within the arena's own limit alone."""
-        return simulate_to_the_end(self.events(), settings, None, self.events)
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +85,7 @@ class Course:
 
 
 def course(
-    recorded: Recorded, settings: SessionOptions, usable_bytes: int | None, outside_bytes: int
+    recorded: Requests, settings: SessionOptions, usable_bytes: int | None, outside_bytes: int
 ) -> Course:
     """Simulate the sessions. usable_bytes: what the device has for the process, None without end;
     outside_bytes: what that takes beside the arena."""
@@ -103,7 +112,7 @@ def course(
     return replace(result, held_with_room=_simulated(recorded, with_room, None).simulation.held_most)
 
 
-def _simulated(recorded: Recorded, settings: SessionOptions, memory: int | None) -> Course:
+def _simulated(recorded: Requests, settings: SessionOptions, memory: int | None) -> Course:
     typical = simulate_typical_order(recorded.events(), settings, memory, recorded.events)
     return Course(*typical, settings, memory)
 

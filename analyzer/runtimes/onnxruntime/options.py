@@ -25,6 +25,7 @@ _NAMES_OF_LEVEL = {
 }
 _LEVELS = by_name(_NAMES_OF_LEVEL)
 FOLLOWED_ON_CPU = 2  # the CPU provider's blocked layouts, which the highest level chooses, are not predicted
+_ARENAS = {"cuda": "gpu", "cpu": "cpu"}
 _NO_LIMIT = ("", "0", "18446744073709551615")
 
 Reader = Callable[[str, str], Any]
@@ -133,6 +134,36 @@ class SessionOptions:
             device_bytes=device_bytes,
             enable_memory_arena_shrinkage=self.enable_memory_arena_shrinkage,
         )
+
+    def attributes(self) -> dict[str, int]:
+        """Return what goes into `onnxruntime.SessionOptions`, by its attributes' names."""
+        return {
+            "graph_optimization_level": self.graph_optimization_level,
+            "enable_mem_pattern": self.enable_mem_pattern,
+            "enable_mem_reuse": self.enable_mem_reuse,
+            "intra_op_num_threads": self.threads,
+        }
+
+    def entries(self) -> dict[str, str]:
+        """Return the session's configuration (`add_session_config_entry`)."""
+        name = "use_device_allocator_for_initializers"
+        return {f"session.{name}": "1"} if self.use_device_allocator_for_initializers else {}
+
+    def provider_options(self) -> dict[str, str]:
+        """Return the CUDA provider's options, as text."""
+        names = ("arena_extend_strategy", "gpu_mem_limit", "cudnn_conv_algo_search", "prefer_nhwc")
+        values = {name: getattr(self, name) for name in names}
+        return {
+            name: str(int(value) if isinstance(value, bool) else value)
+            for name, value in values.items()
+            if value is not None
+        }
+
+    def run_entries(self) -> dict[str, str]:
+        """Return each run's configuration (`add_run_config_entry`): whether the arena frees idle regions."""
+        if not self.enable_memory_arena_shrinkage:
+            return {}
+        return {"memory.enable_memory_arena_shrinkage": f"{_ARENAS[self.provider]}:0"}
 
 
 _OPTIONS = {item.name: item for item in fields(SessionOptions)}

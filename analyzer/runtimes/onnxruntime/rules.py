@@ -22,6 +22,7 @@ from analyzer.runtimes.rules import Rule, carried_out_by, source_in
 # A convolution's workspace on CUDA.
 CONVOLUTION = "ort-cuda-conv"
 MEMORY_PATTERN = "ort-memory-pattern"
+EMULATED = "ort-emulated-kernel"
 
 _SESSION = "analyzer/runtimes/onnxruntime/session.py"
 _RUNNING = "analyzer/runtimes/onnxruntime/running.py"
@@ -52,6 +53,13 @@ _CONVENTIONS = (
         "core/framework/allocation_planner.cc, execution_frame.cc (AllocateMLValueTensorSelfOwnBufferHelper)",
         "analyzer/runtimes/onnxruntime/plan/planner.py",
         sure=("exact", "bounded"),
+    ),
+    Rule(
+        EMULATED,
+        "A kernel's own memory, as ONNX Runtime's own CUDA provider asked for it on the emulated CUDA runtime"
+        " (--engine emulate). It is given back when the kernel ends.",
+        "core/providers/cuda, contrib_ops/cuda",
+        "analyzer/runtimes/onnxruntime/provided.py",
     ),
     Rule(
         MEMORY_PATTERN,

@@ -18,12 +18,12 @@ from analyzer.devices import DeviceProfile
 from analyzer.onnx.model import ShapedModel, read
 from analyzer.options import Options
 from analyzer.releases import Release
-from analyzer.runtimes.base import Capped, Description, HeldAfter, Prediction, Runtime, Source
+from analyzer.runtimes.base import Capped, Description, HeldAfter, Prediction, Runtime, Saving, Source
 from analyzer.runtimes.batches import Batches, ParametricCapture
 from analyzer.runtimes.events import Malloc
 from analyzer.runtimes.onnxruntime import advice, outside
 from analyzer.runtimes.onnxruntime.batches import SessionBatches
-from analyzer.runtimes.onnxruntime.course import Recorded, course
+from analyzer.runtimes.onnxruntime.course import Recorded, Requests, course
 from analyzer.runtimes.onnxruntime.frame import Frame, prepare
 from analyzer.runtimes.onnxruntime.graph import Node, RuntimeGraph, Value
 from analyzer.runtimes.onnxruntime.options import SessionOptions, parse
@@ -80,32 +80,60 @@ def predict(
     Raises TargetError, InputError and OptionError for what the user got wrong.
     """
     settings = parse(options)
-    on_gpu = settings.provider == "cuda"
     model = read(path_or_model, batch, inputs)
     release = device.releases["onnxruntime"]
     prepared = prepare(model, None, settings, release=release)
+    graph = prepared.graph
     frames = _frames(prepared, model, runs, settings)
     others = _sharing_sessions(settings, model.batch, release)
     sessions = [frames, *([other] * len(frames) for other in others)]
-    session_bytes, bound_bytes = outside.outside_arena(prepared.graph, settings, device)
-    outside_bytes = session_bytes + bound_bytes
     recorded = Recorded(sessions, settings, device)
-    result = course(recorded, settings, device.usable_bytes if on_gpu else None, outside_bytes)
+    return predicted(
+        recorded,
+        settings,
+        device,
+        graph=graph,
+        run_graphs=tuple(frame.graph for frame in frames) if runs else (graph,) * 3,
+        batches=[run.batch for run in runs] or [model.batch],
+        savings=lambda used: advice.savings(sessions, recorded, used, device),
+        notes=(
+            *graph.notes,
+            *unmodelled.notes(graph, settings.provider, settings.graph_optimization_level),
+        ),
+    )
+
+
+def predicted(
+    requests: Requests,
+    settings: SessionOptions,
+    device: DeviceProfile,
+    *,
+    graph: RuntimeGraph,
+    run_graphs: tuple[RuntimeGraph, ...],
+    batches: Sequence[int | None],
+    savings: Callable[[SessionOptions], Sequence[Saving]],
+    notes: Sequence[str],
+    local_bytes: int = 0,
+) -> SessionPrediction:
+    """Predict from a session's requests. graph, run_graphs: as of `SessionPrediction`; batches: of every run,
+    or one of all; savings: under cheaper settings than those given; notes: on the requests. local_bytes: of
+    the threads' own memory, beside the context's."""
+    on_gpu = settings.provider == "cuda"
+    session_bytes, bound_bytes = outside.outside_arena(graph, settings, device)
+    outside_bytes = session_bytes + bound_bytes + local_bytes
+    result = course(requests, settings, device.usable_bytes if on_gpu else None, outside_bytes)
     simulation, failure = result.simulation, result.failure
-    recording = recorded.without(simulation.blocks)
+    recording = requests.without(simulation.blocks)
     held = simulation.held_most
     pages = max(held, simulation.page_bytes)
-    has_savings = on_gpu and failure is None
-    savings = advice.savings(sessions, recorded, result.settings, device) if has_savings else ()
-    lines = (advice.saving_sentence(saving, held) for saving in savings)
-    notes = [
+    cheaper = tuple(savings(result.settings)) if on_gpu and failure is None else ()
+    all_notes = [
         # The device or the arena's limit is too small: say so, but also what it would take.
         *([advice.out_of_memory(failure, settings)] if failure is not None else []),
         *advice.refused(result),
         *advice.explanation(simulation),
-        *(line for line in lines if line is not None),
-        *prepared.graph.notes,
-        *unmodelled.notes(prepared.graph, settings.provider, settings.graph_optimization_level),
+        *filter(None, (advice.saving_sentence(saving, held) for saving in cheaper)),
+        *notes,
         *advice.unmeasured(recording.events),
         *advice.limits(result.settings, result.orders),
         *(
@@ -122,16 +150,16 @@ def predict(
         allocator=lambda: result.settings.arena(result.memory),
         device_used=lambda simulated: max(pages, simulated.peak_reserved) + outside_bytes,
         unknown=recording.unknown,
-        notes=tuple(dict.fromkeys(notes)),
+        notes=tuple(dict.fromkeys(all_notes)),
         describe=_describer(recording),
         contents=_contents(recording),
-        savings=savings,
+        savings=cheaper,
         capped=None
         if failure is None
         else Capped(failure.limit + pages + outside_bytes - held, "gpu_mem_limit caps the arena"),
         ranges=(result.orders.peaks, result.orders.held),
         doubt=result.orders.doubt,
-        after_runs=_after_runs(simulation, [run.batch for run in runs] or [model.batch], outside_bytes),
+        after_runs=_after_runs(simulation, batches, outside_bytes),
         peak_in_use=simulation.peak_in_use,
         held=simulation.held,
         device_bytes=pages + outside_bytes,
@@ -142,8 +170,8 @@ def predict(
         regions=simulation.regions,
         failure=failure,
         settings=result.settings,
-        graph=prepared.graph,
-        run_graphs=tuple(frame.graph for frame in frames) if runs else (prepared.graph,) * 3,
+        graph=graph,
+        run_graphs=run_graphs,
     )
 
 

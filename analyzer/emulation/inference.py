@@ -1,0 +1,145 @@
+"""An ONNX file run by the user's own ONNX Runtime, whose CUDA provider finds an emulated CUDA runtime.
+
+1. The provider's loader wants CUDA's libraries and cuDNN as files: all of them are the emulated runtime, so
+   that an environment with onnxruntime-gpu alone is enough.
+2. The device has no end here. Which requests find no room on the user's is worked out from all of them
+   (`runtimes/onnxruntime/course.py`).
+3. Convolutions: one plan, with the workspace that the simulated session has for the same question
+   (`libraries/cudnn/choices.py`).
+"""
+
+from __future__ import annotations
+
+import json
+import mmap
+import os
+import re
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from analyzer.devices import DeviceProfile
+from analyzer.emulation import launch
+from analyzer.emulation.cudnn import CudnnAnswers
+from analyzer.emulation.questions import Question as EmulatedQuestion
+from analyzer.emulation.questions import QuestionServer
+from analyzer.errors import MissingDependencyError, RunError
+from analyzer.libraries.cudnn.choices import UNKNOWN
+from analyzer.libraries.cudnn.convolution import Convolution, Question
+
+# The names of NVIDIA's libraries among the strings of the provider's, which names those it needs; cuDNN is
+# opened by name.
+_NEEDED = re.compile(rb"\0(lib(?:cu|nv)\w*\.so[.\d]*)(?=\0)")
+_CUDA_RUNTIME = "libcudart.so."
+_CUDNN = ("libcudnn.so", "libcudnn.so.9")
+_RELEASES = {"12": (12, 8), "13": (13, 0)}  # of CUDA, by the number in its library's name
+_ENDLESS = 1 << 45
+_LISTED = 0  # CUDNN_HEUR_MODE_INSTANT
+_NANOSECONDS = 10**6
+
+
+@dataclass(frozen=True, slots=True)
+class Provider:
+    """An environment's ONNX Runtime with its CUDA provider: its version, the build's CUDA release, and the
+    names of NVIDIA's libraries that it loads."""
+
+    python: Path
+    version: str
+    cuda: tuple[int, int]
+    libraries: tuple[str, ...]
+
+
+def find_provider(python: str | os.PathLike[str] | None) -> Provider:
+    """Find the CUDA provider of `python` (None: this one). Raises OptionError, MissingDependencyError."""
+    path, folder = launch.folder_of("onnxruntime", python)
+    library = Path(folder) / "capi/libonnxruntime_providers_cuda.so"
+    if not folder or not library.exists():
+        raise MissingDependencyError(
+            f"{path} has no onnxruntime-gpu",
+            "analyze engine install onnxruntime-gpu makes an environment with it; --python names another",
+        )
+    with library.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
+        needed = {name.decode() for name in _NEEDED.findall(content)}
+    cuda = sorted(name.removeprefix(_CUDA_RUNTIME) for name in needed if name.startswith(_CUDA_RUNTIME))
+    line = re.search(r"^__version__ = \"(.+)\"", (Path(folder) / "__init__.py").read_text("utf-8"), re.M)
+    version = "" if line is None else line[1]
+    release = next((_RELEASES[number] for number in reversed(cuda) if number in _RELEASES), None)
+    if release is None:
+        raise MissingDependencyError(
+            f"onnxruntime-gpu {version} of {path} was built with another CUDA than 12 or 13",
+            "take onnxruntime-gpu 1.20 or newer",
+        )
+    return Provider(path, version, release, tuple(sorted({*needed, *_CUDNN})))
+
+
+@dataclass(frozen=True, slots=True)
+class SessionJob:
+    """A session to make and run, in the words of `inside/session.py`. search: its
+    `cudnn_conv_algo_search`."""
+
+    path: Path
+    runs: Sequence[Mapping[str, Any]]
+    session: Mapping[str, int]
+    entries: Mapping[str, str]
+    provider: Mapping[str, str]
+    run: Mapping[str, str]
+    search: str
+
+
+class _ConvolutionAnswers(CudnnAnswers):
+    """cuDNN for ONNX Runtime: of a convolution the plan that its provider takes. guessed: a workspace's bytes
+    -> by how many it may be more or less, where cuDNN was not asked."""
+
+    def __init__(self, profile: DeviceProfile, python: str, search: str) -> None:
+        super().__init__(profile, python)
+        self._search = search
+        self.guessed: dict[int, int] = {}
+
+    def plans(self, question: EmulatedQuestion) -> list[int]:
+        """As for PyTorch; the list of the fallback heuristics, which DEFAULT asks for, is one of its own."""
+        return super().plans({**question, "mode": _LISTED})
+
+    def _convolution(self, call: Convolution, y_shape: tuple[int, ...], fused: bool) -> list[int]:
+        del fused  # its bias changes no workspace
+        (workspace,) = self._choices.frontend([Question(call, y_shape, self._search)])
+        nbytes = workspace.nbytes
+        if workspace.source == UNKNOWN:
+            nbytes = max(nbytes, 1)
+            self.guessed[nbytes] = max(workspace.high_bytes - nbytes, nbytes - workspace.low_bytes)
+        return [nbytes, 0, _NANOSECONDS, 0]
+
+
+@dataclass(frozen=True, slots=True)
+class Recorded:
+    """The record that `inside/session.py` wrote, and how far off guessed workspaces of cuDNN's may be."""
+
+    record: Mapping[str, Any]
+    guessed: Mapping[int, int]
+
+
+def recorded(job: SessionJob, provider: Provider, profile: DeviceProfile) -> Recorded:
+    """Make and run the session. Raises RunError where the process was ended, AnalyzerError where the emulated
+    runtime is not there."""
+    answers = _ConvolutionAnswers(profile, str(provider.python), job.search)
+    endless = replace(profile, capacity_bytes=_ENDLESS, listed_bytes=_ENDLESS)
+    with (
+        tempfile.TemporaryDirectory(prefix="analyze-session-") as folder,
+        QuestionServer(answers.topics) as questions,
+        launch.environment(
+            provider.cuda, endless, {**questions.environment, "TZ": "UTC"}, libraries=provider.libraries
+        ) as variables,
+    ):
+        job_file, out = Path(folder) / "job.json", Path(folder) / "record.json"
+        fields = ("runs", "session", "entries", "provider", "run")
+        job_file.write_text(
+            json.dumps({"path": str(job.path), **{name: getattr(job, name) for name in fields}}), "utf-8"
+        )
+        code = launch.run([provider.python, launch.INSIDE / "session.py", job_file, out], variables)
+        if not out.exists():
+            raise RunError(
+                f"the process of ONNX Runtime {provider.version} was ended {launch.way_it_ended(code)}",
+                "see its last output above",
+            )
+        return Recorded(json.loads(out.read_text("utf-8")), answers.guessed)

@@ -1,0 +1,171 @@
+"""`analyze FILE.onnx --engine emulate`: ONNX Runtime's own requests, from a stand-in for onnxruntime-gpu whose requests are
+known, on the emulated runtime of this package."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper
+
+import analyzer
+from analyzer.emulation import library
+from analyzer.emulation.inference import find_provider
+from analyzer.engines.reach import provider_within_reach
+from analyzer.errors import MissingDependencyError, OptionError, RunError
+from analyzer.results.estimate import Estimate
+from analyzer.runs.provider import without_weights
+
+HERE = Path(__file__).parent / "onnxruntime_stand_in"
+PROVIDER = "onnxruntime/capi/libonnxruntime_providers_cuda.so"
+
+
+@pytest.fixture
+def python(tmp_path: Path) -> Path:
+    """A Python with the stand-in: this one, with a folder of its own before all others."""
+    try:
+        library.path()
+    except MissingDependencyError as error:
+        pytest.skip(error.message)
+    site = tmp_path / "site"
+    shutil.copytree(HERE, site)
+    (site / PROVIDER).parent.mkdir(exist_ok=True)
+    (site / PROVIDER).write_bytes(b"\0libcudart.so.13\0libcublas.so.13\0libc.so.6\0libcudart.so.13.local\0")
+    python = tmp_path / "python"
+    python.write_text(f'#!/bin/sh\nPYTHONPATH="{site}" exec "{sys.executable}" "$@"\n')
+    python.chmod(0o755)
+    return python
+
+
+def model(folder: Path, how: str = "") -> Path:
+    """A weight of 1,000 numbers and a Relu; `how` is in the file for the stand-in to read."""
+    weight = helper.make_tensor(
+        "w", TensorProto.FLOAT, [1000], np.zeros(1000, np.float32).tobytes(), raw=True
+    )
+    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, ["batch", 1000])
+    y = helper.make_tensor_value_info("y", TensorProto.FLOAT, ["batch", 1000])
+    nodes = [
+        helper.make_node("Relu", ["x"], ["r"], name="relu"),
+        helper.make_node("Add", ["r", "w"], ["y"], name="add"),
+    ]
+    graph = helper.make_graph(nodes, "g", [x], [y], [weight], doc_string=how)
+    path = folder / "model.onnx"
+    path.write_bytes(
+        helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)]).SerializeToString()
+    )
+    return path
+
+
+def emulated(path: Path, python: Path, **options: Any) -> Estimate:
+    return analyzer.analyze(path, batch=8, device="h200", engine="emulate", python=python, **options)
+
+
+def test_requests_are_the_provider_s(tmp_path: Path, python: Path) -> None:
+    """Run 2: the weight, the weights laid out anew, the input's copy, the pattern's block, a result and scratch, each in chunks
+    of 256 B: 4,096 + 8,192 + 32,000 + 12,288 + 32,000 + 512."""
+    estimate = emulated(model(tmp_path), python)
+    assert estimate.engine == "emulate"
+    assert estimate.peak_allocated == 4096 + 8192 + 32000 + 12288 + 32000 + 512
+    rows = {row.name: (row.nbytes, row.category, row.rule) for row in estimate.top(10)}
+    assert rows["w"] == (4096, "parameters", "ort-initializer")
+    assert rows["weights laid out anew"] == (8192, "workspace", "ort-packed-weights")
+    assert rows["x"] == (32000, "inputs", "ort-input")
+    assert rows["relu scratch"] == (512, "scratch", "ort-emulated-kernel")
+    assert rows["r"] == (32000, "activations", "ort-kernel-output")
+    assert estimate.modelled["onnxruntime"] == "1.30"
+
+
+def test_the_block_holds_what_the_first_run_took_by_itself(tmp_path: Path, python: Path) -> None:
+    """The pattern's block of 12,288 B: a result of 12,000 B, the rest of it unused."""
+    estimate = emulated(model(tmp_path), python)
+    rows = {row.name: row.nbytes for row in estimate.top(10) if row.rule == "ort-memory-pattern"}
+    assert rows == {"relu: result 1": 12000, "rest of the memory pattern": 288}
+
+
+def test_values_that_the_host_reads_are_told(tmp_path: Path, python: Path) -> None:
+    assert emulated(model(tmp_path), python).caveats == ()
+    (caveat,) = emulated(model(tmp_path, "reads"), python).caveats
+    assert "Relu relu" in caveat
+    assert "memory may be more" in caveat
+
+
+def test_what_it_refuses_is_said_in_its_words(tmp_path: Path, python: Path) -> None:
+    with pytest.raises(
+        RunError, match=r"ONNX Runtime 1\.30\.0 refuses it: .*Load model failed: this one"
+    ) as error:
+        emulated(model(tmp_path, "refused"), python)
+    assert "\x1b" not in error.value.message
+    with pytest.raises(RunError, match=r"libnew\.so\.1: no such file"):
+        emulated(model(tmp_path, "without_provider"), python)
+
+
+def test_sessions_that_are_not_emulated(tmp_path: Path, python: Path) -> None:
+    for options in ({"provider": "cpu"}, {"io_binding": "caller"}, {"enable_cuda_graph": 1}):
+        with pytest.raises(OptionError, match="are not emulated"):
+            emulated(model(tmp_path), python, runtime_options=options)
+    with pytest.raises(OptionError, match="are not emulated"):
+        emulated(model(tmp_path), python, mode="train")
+
+
+def test_auto_asks_where_the_simulation_is_uncertain(
+    tmp_path: Path, python: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ANALYZER_PYTHON", str(python))
+    path = model(tmp_path)
+    assert analyzer.analyze(path, batch=8, device="h200").engine == "trace"
+    unknown = onnx.load(path)
+    unknown.graph.node[0].op_type, unknown.graph.node[0].domain = "Mine", "my.domain"
+    unknown.opset_import.append(helper.make_opsetid("my.domain", 1))
+    unknown.graph.value_info.append(helper.make_tensor_value_info("r", TensorProto.FLOAT, ["batch", 1000]))
+    onnx.save(unknown, path)
+    estimate = analyzer.analyze(path, batch=8, device="h200")
+    assert estimate.engine == "emulate"
+    assert "so ONNX Runtime 1.30.0 itself was run, emulated" in estimate.notes[0]
+    assert analyzer.analyze(path, batch=8, device="h200", engine="simulate").engine == "trace"
+
+
+def test_the_libraries_are_those_that_the_provider_names(python: Path) -> None:
+    provider = find_provider(python)
+    assert (provider.version, provider.cuda) == ("1.30.0", (13, 0))
+    assert provider.libraries == ("libcublas.so.13", "libcudart.so.13", "libcudnn.so", "libcudnn.so.9")
+
+
+def test_a_python_without_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(MissingDependencyError, match="has no onnxruntime-gpu"):
+        find_provider(sys.executable)
+    monkeypatch.setenv("ANALYZER_PYTHON", sys.executable)
+    assert provider_within_reach() is None
+    with pytest.raises(MissingDependencyError, match="no onnxruntime-gpu is available"):
+        analyzer.analyze(model(tmp_path), batch=8, engine="emulate")
+
+
+def test_weights_take_no_room(tmp_path: Path) -> None:
+    """A weight of 64 MiB beside the file, absent, and one of 64 B there: the copy's file is as long and takes a page."""
+    big = TensorProto(name="big", data_type=TensorProto.FLOAT, dims=[2**24])
+    small = helper.make_tensor("small", TensorProto.INT64, [8], np.arange(8).tobytes(), raw=True)
+    folder = tmp_path / "source"
+    folder.mkdir()
+    for tensor, offset, length in ((big, 4096, 2**26), (small, 0, 64)):
+        tensor.ClearField("raw_data")
+        tensor.data_location = TensorProto.EXTERNAL
+        for key, value in (("location", "data"), ("offset", offset), ("length", length)):
+            tensor.external_data.add(key=key, value=str(value))
+    (folder / "data").write_bytes(np.arange(8).tobytes())
+    y = helper.make_tensor_value_info("y", TensorProto.FLOAT, [2**24])
+    graph = helper.make_graph([helper.make_node("Relu", ["big"], ["y"])], "g", [], [y], [big, small])
+    (folder / "m.onnx").write_bytes(helper.make_model(graph).SerializeToString())
+    copy = without_weights(folder / "m.onnx", tmp_path)
+    assert (tmp_path / "weights").stat().st_size == 2**26 + 64
+    assert (tmp_path / "weights").stat().st_blocks * 512 <= 8192
+    loaded = onnx.load(copy)
+    assert onnx.numpy_helper.to_array(loaded.graph.initializer[1]).tolist() == list(range(8))
+
+
+def test_json_says_whose_figures_they_are(tmp_path: Path, python: Path) -> None:
+    assert json.loads(emulated(model(tmp_path), python).to_json())["engine"] == "emulate"
