@@ -17,6 +17,7 @@ Not modelled: other effects of the code; arguments of constructors.
 
 from __future__ import annotations
 
+import ast
 import functools
 import importlib
 import importlib.util
@@ -55,6 +56,7 @@ _BATCHES = (
     " None; or one dictionary with the labels in it"
 )
 DEFAULT_ATTRIBUTE = "make_model"
+_MEND = "the same line fails under plain Python: mend it there"
 _MODULE = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
 
 
@@ -177,9 +179,27 @@ def describe_error(error: BaseException, path: Path | str | None) -> str:
         line = f"{path}:{frames[-1].lineno}: " if frames else ""
         if isinstance(error, SyntaxError) and error.filename and os.path.realpath(error.filename) == wanted:
             line = f"{path}:{error.lineno}: "
+    return line + _in_a_line(error) + first_cause(error)
+
+
+def _in_a_line(error: BaseException) -> str:
+    """Return `ValueError: message`, the message's first line."""
     text = error.msg if isinstance(error, SyntaxError) else str(error)
     first = next(iter(text.strip().splitlines()), "")
-    return f"{line}{type(error).__name__}{': ' if first else ''}{first}"
+    return f"{type(error).__name__}{': ' if first else ''}{first}"
+
+
+def first_cause(error: BaseException) -> str:
+    """Return ` (first RuntimeError: message, library/file.py:12)` of the error that an import's failure was
+    raised from, "" where that says all: a library that imports its parts late names only what it lacks."""
+    cause = error
+    while isinstance(error, ImportError) and cause.__cause__ is not None:
+        cause = cause.__cause__
+    if cause is error:
+        return ""
+    raised = traceback.extract_tb(cause.__traceback__)[-1:]
+    where = "".join(f", {'/'.join(Path(frame.filename).parts[-2:])}:{frame.lineno}" for frame in raised)
+    return f" (first {_in_a_line(cause)}{where})"
 
 
 def _require_file(path: Path) -> None:
@@ -221,6 +241,8 @@ def _build(target: Target, device: str, real: bool) -> Program:
 
 def _execute(target: Target) -> ModuleType:
     """Return the target's module, executed. A file is executed afresh, a package module imported."""
+    if target.path is not None and target.attr == DEFAULT_ATTRIBUTE:
+        _require_default(target.path)
     folder = str(target.path.resolve().parent) if target.path else str(Path.cwd())
     if folder not in sys.path:
         sys.path.insert(0, folder)  # and it stays: the target may import its neighbours when it runs
@@ -235,6 +257,37 @@ def _execute(target: Target) -> ModuleType:
         sys.modules[name] = module
         spec.loader.exec_module(module)
         return module
+
+
+def _require_default(path: Path) -> None:
+    """Raise TargetError, with nothing executed, for a script without make_model() or a name like it."""
+    text = path.read_text(encoding="utf-8", errors="replace")
+    own = re.findall(r"^(?:def|class)\s+([A-Za-z]\w*)", text, re.MULTILINE)
+    set_by_code = rf"{DEFAULT_ATTRIBUTE}|import\s*\*|globals\(|vars\(|exec\(|__getattr__"
+    if re.search(set_by_code, text) or did_you_mean(DEFAULT_ATTRIBUTE, own, 3) or not _parses(text):
+        return
+    raise TargetError(f"{path} has no function {DEFAULT_ATTRIBUTE}()", _naming(str(path), own, text))
+
+
+def _parses(text: str) -> bool:
+    """Return whether a text is valid Python."""
+    try:
+        compile(text, "", "exec", ast.PyCF_ONLY_AST)
+    except (SyntaxError, ValueError):
+        return False
+    return True
+
+
+def _naming(where: str, names: list[str], text: str) -> str:
+    """Return a hint for a file in which no model is named: what to define, and what a script is given to.
+    text: the file's, whose own option for a batch is named."""
+    listed = f"; it defines {', '.join(names[:8])}" if names else ""
+    option = re.search(r"""["'](--[\w-]*batch[\w-]*)["']""", text)
+    varied = f", with other values of {option[1]} for the largest batch" if option else ""
+    return (
+        f"define {DEFAULT_ATTRIBUTE}() in it, or name the model: {where}:attr{listed}; a script that runs by"
+        f" itself: analyze run {where}{f' {option[1]} N' if option else ''}{varied}"
+    )
 
 
 def _attribute(namespace: ModuleType, target: Target) -> Any:
@@ -259,8 +312,8 @@ def _attribute_hint(target: Target, part: str, public: list[str], namespace: Mod
         for name in public
         if getattr(getattr(namespace, name, None), "__module__", None) == namespace.__name__
     ]
-    listed = f"; it defines {', '.join(own[:8])}" if own else ""
-    return f"define make_model() in it, or name the model: {target.path or target.module}:attr{listed}"
+    text = target.path.read_text(encoding="utf-8", errors="replace") if target.path else ""
+    return _naming(str(target.path or target.module), own, text)
 
 
 def _call_factory(factory: Any, target: Target) -> Any:
@@ -398,13 +451,13 @@ def _reporting(target: Target, what: str, hint: str = "") -> Iterator[None]:
             ) from error
         raise TargetError(
             f"{target.name} {what}: {describe_error(error, target.path)}",
-            f"install {package or 'what it needs'} in this environment",
+            f"install {package} in this environment" if package else _MEND,
         ) from error
     except Exception as error:
         where = target.path or _file_of(target.module)
         raise TargetError(
             f"{target.name} {what}: {describe_error(error, where)}",
-            hint or "the same line fails under plain Python: mend it there",
+            hint or _MEND,
         ) from error
 
 

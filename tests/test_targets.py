@@ -140,11 +140,11 @@ def test_bad_targets(file: Path, text: str, message: str, hint: str) -> None:
 @pytest.mark.parametrize(
     ("source", "message"),
     [
-        ("x = 1\nraise ValueError('no weights here')\n", "m.py:2: ValueError: no weights here"),
+        ("make_model = 1\nraise ValueError('no weights here')\n", "m.py:2: ValueError: no weights here"),
         ("def make_model():\n    return 1 / 0\n", "m.py:2: ZeroDivisionError: division by zero"),
         ("def make_model(:\n", "m.py:1: SyntaxError"),
-        ("import sys\nsys.exit(3)\n", "it ended the program (exit code 3)"),
-        ("import no_such_package_at_all\n", "m.py:1: ModuleNotFoundError"),
+        ("import sys\nmake_model = sys.exit(3)\n", "it ended the program (exit code 3)"),
+        ("import no_such_package_at_all as make_model\n", "m.py:1: ModuleNotFoundError"),
     ],
 )
 def test_code_that_raises_is_named_with_its_line(tmp_path: Path, source: str, message: str) -> None:
@@ -152,6 +152,25 @@ def test_code_that_raises_is_named_with_its_line(tmp_path: Path, source: str, me
         loaded(tmp_path / "m.py", source)
     assert message in caught.value.message and caught.value.hint
     assert "\n" not in caught.value.message
+
+
+def test_a_script_is_not_run_to_find_out_that_it_names_no_model(tmp_path: Path) -> None:
+    source = "import argparse\nargparse.ArgumentParser().add_argument('--batch-size')\ndef main(): ...\nraise SystemExit\n"
+    with pytest.raises(TargetError, match=r"m\.py has no function make_model\(\)") as caught:
+        loaded(tmp_path / "m.py", source)
+    run = f"analyze run {tmp_path / 'm.py'} --batch-size N, with other values of --batch-size"
+    assert "define make_model()" in caught.value.hint and "it defines main" in caught.value.hint
+    assert run in caught.value.hint
+
+
+def test_the_first_cause_of_an_import_that_fails_is_named(tmp_path: Path) -> None:
+    """As transformers' parts, which are imported when they are asked for, fail where torchvision does."""
+    source = "try:\n    {}['nms']\nexcept KeyError as error:\n    raise ImportError('no LlamaConfig') from error\nmake_model = 1\n"
+    with pytest.raises(TargetError) as caught:
+        loaded(tmp_path / "m.py", source)
+    cause = f"(first KeyError: 'nms', {tmp_path.name}/m.py:2)"
+    assert caught.value.message.endswith(f"m.py:4: ImportError: no LlamaConfig {cause}")
+    assert "install" not in caught.value.hint and caught.value.hint
 
 
 @pytest.mark.parametrize(

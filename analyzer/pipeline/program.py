@@ -9,9 +9,12 @@ from __future__ import annotations
 
 import contextlib
 import io
+import logging
 import os
+import sys
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+import warnings
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -71,7 +74,7 @@ def follow(
     if progress is not None:
         progress(f"out of memory ({analysis.estimate.peak_at or 'at the beginning'}); following it with room")
     seconds = max(_AGAIN_SECONDS, 3 * (time.monotonic() - begun))
-    with apart(), contextlib.redirect_stdout(io.StringIO()):
+    with apart(), unheard():
         until = "steady" if until == "end" else until
         again = follow_on(
             until=until,
@@ -84,6 +87,27 @@ def follow(
         return analysis, error
     free = concluded(again, options, name, one, notes)
     return (analysis if free.estimate.out_of_memory is None else with_room(analysis, free)), error
+
+
+@contextlib.contextmanager
+def unheard() -> Iterator[None]:
+    """While open, a program that is followed once more does not say again what it said: to standard output,
+    in warnings, in log records to standard streams."""
+    streams = {id(stream) for stream in (sys.stdout, sys.stderr, sys.__stdout__, sys.__stderr__)}
+    emit, show = logging.StreamHandler.emit, warnings.showwarning
+
+    def emit_elsewhere(handler: Any, record: logging.LogRecord) -> None:
+        if id(handler.stream) not in streams:
+            emit(handler, record)
+
+    logging.StreamHandler.emit = emit_elsewhere  # type: ignore[assignment, method-assign]
+    warnings.showwarning = lambda *_, **__: None
+    try:
+        with contextlib.redirect_stdout(io.StringIO()):
+            yield
+    finally:
+        logging.StreamHandler.emit = emit  # type: ignore[method-assign]
+        warnings.showwarning = show
 
 
 def with_room(analysis: Analysis, free: Analysis) -> Analysis:

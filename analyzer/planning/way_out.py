@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import contextlib
 import difflib
-import io
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -29,7 +28,7 @@ from analyzer.devices import load, names
 from analyzer.errors import AnalyzerError
 from analyzer.graph import Category, Graph, Phase
 from analyzer.options import Options
-from analyzer.pipeline.program import concluded, watched
+from analyzer.pipeline.program import concluded, unheard, watched
 from analyzer.planning.batch_edits import accumulated, smaller
 from analyzer.planning.script_edits import Edit, Symptoms, edits
 from analyzer.results.diagnosis import Remedy
@@ -141,7 +140,7 @@ def _followed(
 ) -> Estimate | None:
     """Return the estimate of the changed program, None where it does not run, fit, or train as before."""
     steps = max((operator.step for operator in before.operators), default=0)
-    with apart(), contextlib.redirect_stdout(io.StringIO()):
+    with apart(), unheard():
         program = watched(
             str(path),
             arguments if edit.arguments is None else edit.arguments,

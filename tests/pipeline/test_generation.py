@@ -249,6 +249,107 @@ model.generate(ids, min_new_tokens=45, max_new_tokens=45, pad_token_id=0, {more}
     assert estimate.incomplete is None and not extrapolated(estimate)
 
 
+CACHES = """
+import torch
+from transformers import GPT2Config, GPT2LMHeadModel, MambaConfig, MambaForCausalLM
+
+
+class Renamed(GPT2LMHeadModel):
+    # The name that transformers 5.24 gives the cache, in any version.
+    def _prepare_cache_for_generation(self, config, arguments, *more):
+        super()._prepare_cache_for_generation(config, arguments, *more)
+        arguments["cache"] = arguments.pop("past_key_values", None) or arguments["cache"]
+
+    def prepare_inputs_for_generation(self, ids, cache=None, attention_mask=None, **more):
+        more |= {"attention_mask": attention_mask, "past_key_values": cache}
+        return {**super().prepare_inputs_for_generation(ids, **more), "past_key_values": cache}
+
+    def _update_model_kwargs_for_generation(self, outputs, arguments, *more, **named):
+        named = super()._update_model_kwargs_for_generation(outputs, arguments, *more, **named)
+        return {name: value for name, value in named.items() if name != "past_key_values"}
+
+
+def before(model, given, named):
+    cache = named.get("past_key_values") or named.get("cache_params") or named.get("cache")
+    print(*named["input_ids"].shape, cache.has_previous_state() if MODEL == "mamba" else cache.get_seq_length())
+
+
+with torch.device(DEVICE):
+    if MODEL == "mamba":
+        model = MambaForCausalLM(MambaConfig(vocab_size=800, hidden_size=64, num_hidden_layers=1, state_size=8)).eval()
+    else:
+        kind = Renamed if MODEL == "renamed" else GPT2LMHeadModel
+        model = kind(GPT2Config(n_layer=1, n_embd=64, n_head=4, vocab_size=800)).eval()
+model.register_forward_pre_hook(before, with_kwargs=True)
+ids = torch.ones(8, 64, dtype=torch.long, device=DEVICE)
+model.generate(ids, attention_mask=torch.ones_like(ids), min_new_tokens=44, max_new_tokens=44, pad_token_id=0)
+"""
+
+
+@pytest.mark.parametrize("model", ["usual", "renamed", "mamba"])
+def test_a_cache_by_any_name_is_the_programs_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], model: str
+) -> None:
+    """The model's calls are those of plain Python (transformers 5.24 on a CPU: the prompt, then a token a time), and no prompt that
+    is tried finds something in the cache."""
+    script = tmp_path / "talk.py"
+    script.write_text(f"MODEL, DEVICE = '{model}', 'cuda'\n{CACHES}")
+    states = ["False", *["True"] * 43] if model == "mamba" else ["0", *map(str, range(64, 64 + 43))]
+    plain = [f"8 {64 if call == 0 else 1} {state}" for call, state in enumerate(states)]
+    short, calls = analyzer.run(script), capsys.readouterr().out
+    monkeypatch.setattr(generating, "WORTH_EXTRAPOLATING", 10**9)
+    full = analyzer.run(script)
+    assert capsys.readouterr().out.splitlines() == plain
+    prompts = [line.split() for line in calls.splitlines() if line.split()[1] != "1"]
+    assert [state for *_, state in prompts] == states[:1] * 4 and ["8", "64", states[0]] in prompts
+    assert extrapolated(short) and not extrapolated(full)
+    for figure in ("peak_allocated", "peak_reserved", "peak_requested", "device_used", "naive", "breakdown"):
+        assert getattr(short, figure) == getattr(full, figure), figure
+
+
+KEEPING = """
+import torch
+from transformers import GPT2Config, GPT2LMHeadModel
+
+KEPT = []
+
+class Keeping(GPT2LMHeadModel):
+    def forward(self, input_ids, **more):
+        if input_ids.shape[1] > 1:
+            table = torch.zeros(*input_ids.shape, 512, device="cuda")
+            WHERE
+        return super().forward(input_ids=input_ids, **more)
+
+model = Keeping(GPT2Config(n_layer=1, n_embd=64, n_head=4, vocab_size=800)).cuda().eval()
+ids = torch.ones(BATCH, 64, dtype=torch.long, device="cuda")
+model.generate(ids, attention_mask=torch.ones_like(ids), min_new_tokens=44, max_new_tokens=44, pad_token_id=0)
+print(torch.cuda.memory_allocated(), torch.cuda.max_memory_allocated(), torch.cuda.memory_reserved())
+"""
+
+
+def test_an_attribute_that_a_longer_prompt_made_is_put_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    script = tmp_path / "talk.py"
+    script.write_text(KEEPING.replace("WHERE", "self.table = table").replace("BATCH", "8"))
+    short, said = analyzer.run(script), capsys.readouterr().out
+    monkeypatch.setattr(generating, "WORTH_EXTRAPOLATING", 10**9)
+    full = analyzer.run(script)
+    assert said == capsys.readouterr().out and not short.caveats
+    for figure in ("peak_allocated", "peak_reserved", "peak_requested", "device_used", "naive", "breakdown"):
+        assert getattr(short, figure) == getattr(full, figure), figure
+
+
+@pytest.mark.parametrize("batch", [8, 200_000])
+def test_what_is_kept_elsewhere_is_said(tmp_path: Path, batch: int) -> None:
+    """Both prompts count; where that finds no memory the program is out of memory, by PyTorch's own error."""
+    script = tmp_path / "talk.py"
+    script.write_text(KEEPING.replace("WHERE", "KEPT.append(table)").replace("BATCH", str(batch)))
+    estimate = analyzer.run(script, device="rtx4090")
+    assert any(": a longer prompt was tried" in caveat for caveat in estimate.caveats)
+    assert estimate.incomplete is None and estimate.fits() is (batch == 8)
+
+
 @pytest.mark.parametrize("sample", [False, True])
 def test_drafted_tokens_are_rejected(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], sample: bool

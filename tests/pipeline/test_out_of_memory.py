@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import warnings
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -157,3 +159,31 @@ def test_without_cudnn_the_range_holds_what_was_measured(capsys: pytest.CaptureF
     estimate = analyzer.run(str(program), device="h200")
     least, most = estimate.reserved_range
     assert least <= 7158 * 2**20 <= most and any("assumed" in note for note in estimate.notes)
+
+
+def test_a_program_that_is_followed_again_says_nothing_twice(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Its warnings and records are on standard error once; a file it keeps itself has those of each time."""
+    script = tmp_path / "talks.py"
+    script.write_text(
+        """
+import logging, sys, warnings
+import torch
+
+warnings.warn("beware of batches")
+logger = logging.getLogger("talks")
+logger.addHandler(logging.StreamHandler(sys.stderr))
+logger.addHandler(logging.FileHandler("kept.log"))
+logger.warning("no mask is given")
+print(open("kept.log").read().count("no mask"), file=sys.stderr, end=" times\\n")
+torch.empty(2 << 30, device="cuda")
+"""
+    )
+    with warnings.catch_warnings(record=True) as warned:
+        warnings.simplefilter("always")
+        estimate = analyzer.run(script, device="1GiB")
+    said = capfd.readouterr().err
+    assert estimate.out_of_memory is not None
+    assert said.count(" times") == 2 and "0 times" not in said  # it was followed twice
+    assert said.count("no mask") == [str(each.message) for each in warned].count("beware of batches") == 1

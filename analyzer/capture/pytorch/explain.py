@@ -12,7 +12,7 @@ import torch
 
 from analyzer.errors import AnalyzerError, CaptureError, report_to
 from analyzer.graph import Phase
-from analyzer.targets import missing_package
+from analyzer.targets import first_cause, missing_package
 
 if TYPE_CHECKING:
     from analyzer.capture.pytorch.recording.recorder import Recorder
@@ -107,7 +107,7 @@ def _explained(error: Exception, recorder: Recorder) -> CaptureError:
     # That tensors here are meta tensors is none of the user's business.
     text = re.sub(r"\bmeta tensor", "tensor without data", text)
     text = re.sub(r"(devices?(?: |.*, .* and |.*, )|got )meta\b", r"\1cuda:0", text)
-    return CaptureError(f"{place}{module}: {type(error).__name__}: {text}", hint)
+    return CaptureError(f"{place}{module}: {type(error).__name__}: {text}{first_cause(error)}", hint)
 
 
 def _untraced(text: str) -> str:

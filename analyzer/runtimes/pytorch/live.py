@@ -260,10 +260,24 @@ class Live:
         self._speculated, self._eager_before, self._eager = [], self._eager, self._eager.fork()
 
     def commit_speculation(self) -> None:
-        """Simulate the requests that were recorded apart."""
-        apart, self._speculated = self._speculated or [], None
+        """Simulate the requests that were recorded apart. Raises OutOfMemoryError."""
+        apart, self._speculated = iter(self._speculated or ()), None
         for event in apart:
-            self._simulate(event)
+            try:
+                self._simulate(event)
+            except OutOfMemoryError as error:
+                self._unwind(len(self._events), event, error)
+                self._skip(apart)
+                raise
+
+    def _skip(self, events: Iterable[AllocationEvent]) -> None:
+        """Of events behind a failed request only give back what is alive: nothing else is requested."""
+        assert self._eager is not None
+        for event in events:
+            if type(event) is Malloc:
+                self._eager.discard_failed(event)
+            elif type(event) is Free and event.key in self._server.live:
+                self._simulate(event)
 
     def discard_speculation(self) -> None:
         """Forget the requests that were recorded apart."""

@@ -160,7 +160,8 @@ def _installed(launches: Launches) -> Iterator[None]:
 
 
 def _clear_caches() -> None:
-    """Clear the caches of functions that remember whether Triton is installed."""
+    """Clear the caches of functions that remember whether Triton is installed; transformers' one has none in
+    4.57."""
     for module, function in _REMEMBER:
-        if module in sys.modules:
-            getattr(sys.modules[module], function).cache_clear()
+        if clear := getattr(getattr(sys.modules.get(module), function, None), "cache_clear", None):
+            clear()

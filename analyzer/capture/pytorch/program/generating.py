@@ -5,7 +5,9 @@ A token costs transformers' own Python 0.1 s, so a thousand of them are not run 
 
 1. While transformers is about to make tokens (`GenerationMixin._sample`), the same is begun apart with longer
    prompts: its calls of the model are then those the program would get to later, because they follow from how
-   long the sequence is. These runs are recorded apart, and forgotten.
+   long the sequence is. These runs are recorded apart, and forgotten: each has copies of the caches, and
+   modules and rules that choose a token get their attributes back. Where something else keeps a part of one,
+   it counts as run, a caveat says so, and every token is run.
 2. The program's own first tokens follow. From these and the ones apart the memory extrapolates every token in
    between (`recording/memory.py`, `SpeculativeMemory.extrapolate`), or says that it cannot: then all are run,
    as if nothing had been tried.
@@ -29,6 +31,7 @@ import contextlib
 import copy
 import functools
 import gc
+import sys
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import count
@@ -60,6 +63,10 @@ _AROUND = 2
 WORTH_EXTRAPOLATING = 40
 # Rules of when to stop that ask only how long the sequence is, or for one token.
 _STOPS = ("MaxLengthCriteria", "EosTokenCriteria")
+_KEPT = (
+    "{line}: a longer prompt was tried to extrapolate tokens, and something kept a part of it: the figures"
+    " count that prompt too"
+)
 _SHAPE = torch.Tensor.shape.__get__  # type: ignore[attr-defined]
 _SEEN = (
     "output_scores",
@@ -76,6 +83,10 @@ _Lives: TypeAlias = "dict[tuple[str, int], tuple[int, int]]"
 
 class _Ended(BaseException):
     """Raised when the wanted number of tokens has been run."""
+
+
+class _KeptError(NotExtrapolated):
+    """Raised when something keeps what was made for a longer prompt."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,11 +114,23 @@ class _Call:
     def longer(self, count: int) -> tuple[_Call, list[torch.Tensor]]:
         """Return the call with a prompt longer by this many tokens, and the tensors made for it."""
         grown = {name: _grown(name, self.arguments[name], count) for name in self.prompt if count}
-        cache = copy.deepcopy(self.arguments.get("past_key_values"))
-        longer = replace(
-            self, arguments={**self.arguments, **grown, "past_key_values": cache}, more=self.more + count
-        )
+        caches = copy.deepcopy(_caches(self.arguments))
+        longer = replace(self, arguments={**self.arguments, **grown, **caches}, more=self.more + count)
         return longer, list(grown.values())
+
+    def remembered(self) -> Callable[[], None]:
+        """Return a function that gives the model's modules, and the rules that choose a token, the attributes
+        they have now: a model keeps positions, or a table as long as the prompt, in its own."""
+        parts = [*self.model.modules(), *(self.arguments.get("logits_processor") or ())]
+        tables = [table for part in parts for table in _tables(part)]
+        before = [dict(table) for table in tables]
+
+        def again() -> None:
+            for table, values in zip(tables, before, strict=True):
+                table.clear()
+                table.update(values)
+
+        return again
 
     def __call__(self) -> Any:
         with _Counted(self.arguments["input_ids"], self.more):
@@ -189,7 +212,8 @@ class Tokens:
         stretches = [*self._stretches(call)]
         if not stretches:
             return call()
-        program, again = _Program(self._recorder.position()), self._phases.remembered()
+        program = _Program(self._recorder.position())
+        again, restore = self._phases.remembered(), call.remembered()
         begun: _Begun | None = None
         while True:
             try:
@@ -198,14 +222,15 @@ class Tokens:
                 begun = program.begun
             assert begun is not None
             again(True)
+            restore()
             if self._left(program.entry):
                 raise CaptureError("tokens of generate could not be extrapolated", "please report it")
             self._recorder.cut(begun.here, {})
             between = begun.stretch.between
             self._recorder.note(
                 f"{self._recorder.places.line() or 'generate'}: of {call.new_tokens:,} tokens"
-                f" {len(between):,} were extrapolated from others that were run: tokens {between[0] + 1:,} to"
-                f" {between[-1] + 1:,}"
+                f" {len(between):,} were extrapolated from others that were run, some behind longer prompts:"
+                f" tokens {between[0] + 1:,} to {between[-1] + 1:,}"
             )
 
     def _stretches(self, call: _Call) -> Iterator[_Stretch]:
@@ -214,6 +239,8 @@ class Tokens:
             try:
                 middle, _ = self._speculate(call, (first + longest) // 2)
                 end, lives = self._speculate(call, longest)
+            except _KeptError:
+                return
             except NotExtrapolated:
                 continue
             yield _Stretch(first, longest, [*middle, *end], lives)
@@ -280,7 +307,7 @@ class Tokens:
 
             _run(long, self._recorder, enough)
 
-        again = self._phases.remembered()
+        again, restore = self._phases.remembered(), call.remembered()
         self._memory.begin_speculation()
         why = "the tokens end early"
         try:
@@ -290,14 +317,15 @@ class Tokens:
         except Exception as error:
             why = str(error)
         again(False)
-        left = self._left(before)
-        if left:
-            self._memory.commit_speculation()
-        else:
-            self._memory.discard_speculation()
-            self._recorder.cut(before, {})
-        if left or not stretches:
-            raise NotExtrapolated("the model keeps what a prompt made" if left else why)
+        restore()
+        if self._left(before):
+            self._recorder.caveat(_KEPT.format(line=self._recorder.places.line() or "generate"))
+            self._recorder.storages.simulated(self._memory.commit_speculation)
+            raise _KeptError
+        self._memory.discard_speculation()
+        self._recorder.cut(before, {})
+        if not stretches:
+            raise NotExtrapolated(why)
         return stretches[0]
 
     def _lives(self, before: int, since: int, loop: int) -> _Lives:
@@ -391,7 +419,7 @@ def _between(call: _Call) -> Iterator[tuple[int, int]]:
     last = call.new_tokens - 1 - _BEGINNING - _LAST
     fewest = WORTH_EXTRAPOLATING - 1 - _BEGINNING - _LAST
     first = 0
-    for window in sorted(_windows(call.arguments.get("past_key_values"))):
+    for window in sorted(_windows(call.arguments)):
         filled = window - prompt + 1  # the call that is given as many tokens as the window has
         if filled + _AROUND <= 0:
             continue
@@ -402,9 +430,34 @@ def _between(call: _Call) -> Iterator[tuple[int, int]]:
         yield first, last
 
 
-def _windows(cache: Any) -> set[int]:
-    """Return the window lengths, in tokens, of a cache's sliding layers."""
-    layers = [layer for layer in getattr(cache, "layers", ()) if getattr(layer, "is_sliding", False)]
+def _caches(arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the caches among the arguments, by name: `cache` in transformers 5.24, before that
+    `past_key_values`, or a model's own (`ALL_CACHE_NAMES`), which need not be a `Cache`."""
+    names = getattr(sys.modules[_MODULE], "ALL_CACHE_NAMES", ("past_key_values",))
+    return {
+        name: value
+        for name, value in arguments.items()
+        if value is not None
+        and (name in names or any(kind.__name__ == "Cache" for kind in type(value).__mro__))
+    }
+
+
+def _tables(part: Any) -> Iterator[dict[Any, Any]]:
+    """Yield an object's attributes, and those of them that are tables themselves."""
+    attributes = getattr(part, "__dict__", None)
+    if attributes is not None:
+        yield attributes
+        yield from (value for value in attributes.values() if isinstance(value, dict))
+
+
+def _layers(arguments: Mapping[str, Any]) -> list[Any]:
+    """Return the layers of the caches among the arguments."""
+    return [layer for cache in _caches(arguments).values() for layer in getattr(cache, "layers", ())]
+
+
+def _windows(arguments: Mapping[str, Any]) -> set[int]:
+    """Return the window lengths, in tokens, of the sliding layers of caches."""
+    layers = [layer for layer in _layers(arguments) if getattr(layer, "is_sliding", False)]
     windows = (
         getattr(layer, "sliding_window", None) or getattr(layer, "max_cache_len", None) for layer in layers
     )
@@ -445,7 +498,7 @@ def _prompt(
     model: torch.nn.Module, input_ids: torch.Tensor, arguments: Mapping[str, Any]
 ) -> tuple[str, ...] | None:
     """Names of the arguments that grow with the prompt; None where every token has to be run."""
-    config, cache = arguments.get("generation_config"), arguments.get("past_key_values")
+    config = arguments.get("generation_config")
     if (
         config is None
         or not (isinstance(input_ids, torch.Tensor) and input_ids.is_cuda and input_ids.dim() == 2)
@@ -455,8 +508,8 @@ def _prompt(
         or arguments.get("synced_gpus")
         or arguments.get("inputs_embeds") is not None
         or any(type(rule).__name__ not in _STOPS for rule in arguments.get("stopping_criteria") or ())
-        or getattr(cache, "_is_user_defined", False)
-        or any(getattr(layer, "is_initialized", False) for layer in getattr(cache, "layers", ()))
+        or any(getattr(cache, "_is_user_defined", False) for cache in _caches(arguments).values())
+        or any(getattr(layer, "is_initialized", False) for layer in _layers(arguments))
         or not isinstance(model, torch.nn.Module)
     ):
         return None

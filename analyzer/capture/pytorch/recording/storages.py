@@ -14,8 +14,9 @@ from __future__ import annotations
 
 import contextlib
 import weakref
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -99,12 +100,16 @@ class Storages:
         """Append a moment of the program. Raises torch.OutOfMemoryError if the device is full."""
         self.program.append(moment)
         if self._memory is not None:
-            try:
-                self._memory.follow(moment)
-            except Exception as error:
-                if not hasattr(error, "requested"):
-                    raise
-                raise out_of_memory(error, self._memory) from None
+            self.simulated(partial(self._memory.follow, moment))
+
+    def simulated(self, simulate: Callable[[], None]) -> None:
+        """Simulate requests. Raises torch.OutOfMemoryError if the device is full."""
+        try:
+            simulate()
+        except Exception as error:
+            if self._memory is None or not hasattr(error, "requested"):
+                raise
+            raise out_of_memory(error, self._memory) from None
 
     def mark(self, name: str) -> None:
         """End the named event."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import importlib.util
 import sys
+import types
 from pathlib import Path
 from typing import Any
 
@@ -205,3 +206,14 @@ def test_a_target_leaves_no_triton_behind(tmp_path: Path) -> None:
     analyzer.analyze(f"{file}:Doubled", batch=1)
     assert not [name for name in sys.modules if name.partition(".")[0] == "triton"]
     assert importlib.util.find_spec("triton") is None
+
+
+@absent
+def test_a_function_that_remembers_nothing_is_left_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """transformers 4.57's `is_triton_available` (utils/import_utils.py) has no cache; later ones have one."""
+    module = types.ModuleType("transformers.utils.import_utils")
+    vars(module)["is_triton_available"] = lambda: False
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+    run(tmp_path, "x = torch.zeros(3, device='cuda')")
