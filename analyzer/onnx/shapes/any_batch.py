@@ -58,7 +58,8 @@ def infer_shapes(
 
     like: those of the same model at another batch, and with the same values and assumptions.
     """
-    opsets = {entry.domain: entry.version for entry in model.opset_import}
+    # ONNX Runtime looks for a kernel of its own operators also where the file does not import their domain.
+    opsets = {"com.microsoft": 1, **{entry.domain: entry.version for entry in model.opset_import}}
     binding = bind(structure.inputs, batch, described)
     # Before IR version 4 ONNX's inference reads only initializers that are inputs as well; this structure
     # keeps them apart.

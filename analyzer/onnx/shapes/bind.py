@@ -16,7 +16,7 @@ Not modelled: batches that sit inside a product ("batch*seq" as one dimension).
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from analyzer.errors import InputError
@@ -160,11 +160,20 @@ def _described(
                 f" {len(sizes)}",
                 "give every dimension, or all but the batch together with --batch",
             )
-        for size, wanted in zip(sizes, value.shape or (), strict=False):
-            if isinstance(wanted, str) and wanted:
-                _bind_symbol(symbols, wanted, size, f"--input {display(name)}")
+        for wanted, size in _sizes_by_name(value.shape or (), sizes):
+            _bind_symbol(symbols, wanted, size, f"--input {display(name)}")
         shapes[name] = ValueType(dtype or value.dtype, sizes, value.kind, value.proto)
     return shapes, symbols
+
+
+def _sizes_by_name(declared: Sequence[Dim], sizes: Sequence[int]) -> Iterator[tuple[str, int]]:
+    """Yield the named dimensions with their sizes, but for a name that stands for several in this input: ONNX
+    Runtime does not compare sizes by name (`?` is an exporter's word for any)."""
+    by_name: dict[str, set[int]] = {}
+    for wanted, size in zip(declared, sizes, strict=False):
+        if isinstance(wanted, str) and wanted:
+            by_name.setdefault(wanted, set()).add(size)
+    yield from ((name, size) for name, own in by_name.items() if len(own) == 1 for size in own)
 
 
 def _bind_symbol(symbols: dict[str, int], name: str, size: int, origin: str) -> None:
