@@ -24,6 +24,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 
 from analyzer.devices import DeviceProfile
@@ -60,6 +61,9 @@ def folder_of(package: str, python: str | os.PathLike[str] | None) -> tuple[Path
         raise OptionError(
             f"--python {path} is not a Python", "give the path of one: --python venv/bin/python"
         )
+    if path == Path(sys.executable):
+        spec = find_spec(package)
+        return path, next(iter(spec.submodule_search_locations or ()), "") if spec is not None else ""
     ask = (
         f"import importlib.util as u; s = u.find_spec('{package}'); print('@' +"
         " (s.submodule_search_locations[0] if s else ''))"
