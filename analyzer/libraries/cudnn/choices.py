@@ -45,7 +45,7 @@ from analyzer.libraries.cudnn import besides, local_memory, on_cublas
 from analyzer.libraries.cudnn import plans as reading
 from analyzer.libraries.cudnn.asker import Asker
 from analyzer.libraries.cudnn.convolution import ELEMENT_BYTES, HEURISTICS, Convolution, Plan, Question, up
-from analyzer.libraries.cudnn.description import chosen_capability, description_of
+from analyzer.libraries.cudnn.description import chosen_capability, clocks_of, description_of
 from analyzer.libraries.cudnn.finding import Library, library_for
 from analyzer.libraries.cudnn.first_plan import UNKNOWN_ENGINE, FirstPlans
 from analyzer.libraries.cudnn.on_cublas import PRODUCT, is_on_cublas, is_single_product, product_bytes
@@ -92,14 +92,19 @@ class Choices:
     answered any question so far."""
 
     def __init__(
-        self, table: Record | None, asker: Asker, sm_count: int, capability: tuple[int, int]
+        self,
+        table: Record | None,
+        asker: Asker,
+        sm_count: int,
+        capability: tuple[int, int],
+        clocks: float,
     ) -> None:
         self.asker, self.has_asked = asker, False
         # Another release's answer is not this one's, but the nearest to it.
         self._table, self._record = table, table if asker.release == RELEASE else None
         # Of a recorded answer: by a handle on the GPU itself, or by a description.
         self._source = MEASURED if table is not None and table.name == "h200" else ASKED
-        self._sm_count, self._capability = sm_count, capability
+        self._sm_count, self._capability, self._clocks = sm_count, capability, clocks
         self._first_plans = FirstPlans(_architecture(capability))
         self._known: dict[tuple[Convolution, ConvolutionSettings, bool], Workspace] = {}
 
@@ -317,7 +322,7 @@ class Choices:
             return plan._replace(workspace_bytes=own + more, between=(own + least, own + most))
         if plan.engine not in ENGINES[call.operation] or not plan.knobs:
             return plan
-        nbytes, proven = by_handle(call, plan, self._sm_count)
+        nbytes, proven = by_handle(call, plan, self._sm_count, self._clocks)
         return plan._replace(workspace_bytes=nbytes, between=None if proven else (0, nbytes))
 
 
@@ -446,7 +451,8 @@ def choices_of(profile: DeviceProfile, python: str = "") -> Choices:
     if capability == (7, 5) and profile.sm_count > _LARGE_TURING_SMS:
         table = ""
     library = library_for(profile.releases["torch"], python)
-    return _choices(table, description_of(profile), library, profile.sm_count, capability)
+    description, clocks = description_of(profile), clocks_of(profile)
+    return _choices(table, description, library, profile.sm_count, capability, clocks)
 
 
 def _architecture(capability: tuple[int, int]) -> str:
@@ -456,7 +462,12 @@ def _architecture(capability: tuple[int, int]) -> str:
 
 @lru_cache(maxsize=16)
 def _choices(
-    table: str, description: str, library: Library | None, sm_count: int, capability: tuple[int, int]
+    table: str,
+    description: str,
+    library: Library | None,
+    sm_count: int,
+    capability: tuple[int, int],
+    clocks: float,
 ) -> Choices:
     asker = Asker(library if description else None, description)
-    return Choices(record(table) if table else None, asker, sm_count, capability)
+    return Choices(record(table) if table else None, asker, sm_count, capability, clocks)

@@ -25,3 +25,9 @@ def chosen_capability(profile: DeviceProfile) -> tuple[int, int]:
     major, minor = profile.compute_capability
     until, before = _BEFORE.get((major, minor), ((0, 0), (major, minor)))
     return before if profile.releases["torch"] <= until else (major, minor)
+
+
+def clocks_of(profile: DeviceProfile) -> float:
+    """Return the multiprocessors' clock by the memory's, as the GPU is described; 1 without a description."""
+    device = profile.cudnn_device
+    return float(device["smClockRateKHz"] / device["memClockRateKHz"]) if device else 1.0

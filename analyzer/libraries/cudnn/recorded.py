@@ -9,6 +9,9 @@ then batch: `.forward`, `.data`, `.weight` are the first plan's workspaces with 
 `.trial.forward` and so on the other figures (-1: no plan; `NOT_ASKED`; `AS_FIRST`: as the first plan with the
 default settings; `AS_TRIAL`: as the largest trial with them).
 
+`NAME.further.npz` has further families and batches of NAME, first plans alone: the H200's for the held-out
+networks (`about` says of which tables).
+
 `python -m benchmarks cudnn record` writes them. Which plan wins a timing only a GPU knows: `winner` was
 measured on the H200.
 """
@@ -40,6 +43,7 @@ AFTER = tuple(f"after{place}" for place in range(1, 12))
 # (`convolution.HEURISTICS`), in tables of their own.
 NOT_ASKED, AS_FIRST, AS_TRIAL = -2, -3, -4
 AS_FIRST_FIGURES = (DETERMINISTIC, STRICT, *TRIALS.values(), TIMED)
+_FURTHER = ".further"
 # The release all tables are of.
 RELEASE: Release = (9, 19)
 
@@ -59,7 +63,8 @@ class Record:
         """Return the bytes of a figure by batch, of the convolution at whatever batches it was asked; empty
         where there are none."""
         group = f"{call.dtype}.{'nhwc' if call.channels_last else 'nchw'}"
-        return self._read(group, call.family, call.operation, figure)
+        known = self._read(group, call.family, call.operation, figure)
+        return {**self._further.answers(call, figure), **known} if self._further else known
 
     def _of_family(self, group: str, family: tuple[int, ...], operation: str, figure: str) -> dict[int, int]:
         member = member_of(group, operation, figure)
@@ -78,6 +83,11 @@ class Record:
         return {batch: nbytes for batch, nbytes in zip(batches, kept.tolist(), strict=True) if nbytes >= 0}
 
     @cached_property
+    def _further(self) -> Record | None:
+        """The table of this one's further families and batches."""
+        return None if self.name.endswith(_FURTHER) else _opened(self.name + _FURTHER)
+
+    @cached_property
     def _families(self) -> dict[bytes, int]:
         """The row of each family, by its numbers' bytes: made faster than tuples."""
         table = self._array("family").astype(np.int64)
@@ -93,6 +103,10 @@ def member_of(group: str, operation: str, figure: str) -> str:
 @lru_cache(maxsize=8)
 def record(name: str) -> Record | None:
     """The table of that name; None without one."""
+    return _opened(name)
+
+
+def _opened(name: str) -> Record | None:
     try:
         return Record(name)
     except FileNotFoundError:

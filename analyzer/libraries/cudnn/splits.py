@@ -8,12 +8,18 @@ With a handle cuDNN asks the GPU (`cudaOccupancyMaxActiveClusters`), by a descri
 - Knob 25 = 0 (split along K) divides the R tiles of the last, partial wave (R = T % S; all if T <= S) into
   s parts: R s float32 tiles, 4 bytes for every node of the tree that adds them up, 32 bytes.
 - 127 bytes for alignment, if there is anything to align.
+- Groups of many channels, which share no tile, are products one after the other: each has these bytes for its
+  own tiles, rounded up to 16, and 16 more.
+- s is the number whose longest part and whose adding up cost least. Adding up goes through memory: an H200,
+  whose memory's clock is higher, splits more than an H100. That part of the costs is in proportion to the
+  SMs' clock by the memory's.
 
 Sources: CUTLASS, `sm90_tile_scheduler_stream_k.hpp` (the workspace's parts), `get_max_cta_occupancy` (18 SMs
 a GPC). Tiles, costs, the rule for s: cuDNN 9.19 asked by descriptions, `CUDNN_ATTR_ENGINE_SM_COUNT_TARGET`
-1 to 18 and up to 6,000 tiles along K. S, packing of groups, and the check of it all: 20,025 convolutions
-asked both ways on an H100 (tests/data/h100/README.md). S depends on which SMs a chip has lost: another GPU of
-132 may give others.
+1 to 18 and up to 6,000 tiles along K; the clocks' share: descriptions whose clocks' ratio is a quarter to
+twice an H100's. S, packing of groups, and the check of it all: 20,025 convolutions asked both ways on an H100
+(tests/data/h100/README.md), and s as an H200's handle says it of 1,789 others in one group: all but one
+(tests/data/h200/README.md). S depends on which SMs a chip has lost: another GPU of 132 may give others.
 """
 
 from __future__ import annotations
@@ -21,8 +27,9 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from functools import lru_cache
+from itertools import combinations
 
-from analyzer.libraries.cudnn.convolution import Convolution, Plan
+from analyzer.libraries.cudnn.convolution import ELEMENT_BYTES, Convolution, Plan, up
 
 ENGINES = {"forward": (62, 67), "data": (67, 71), "weight": (65, 68)}
 _TILE, _TILE_K, _SPLITS_OFF, _CLUSTER_M, _CLUSTER_N = 2, 13, 25, 27, 28  # cudnnBackendKnobType_t
@@ -36,14 +43,21 @@ _SLOTS = {132: {1: 132, 2: 132, 3: 117, 4: 120, 5: 110, 6: 102, 7: 105, 8: 120, 
 _ALIGNMENT, _COUNTER, _FLAG, _SPLIT_HEADER = 127, 4, 4, 32
 _COPY = 16  # copies of operands are multiples of it
 _SURE_SPLITS = 24  # beyond it fewer parts were seen where fewer make the longest part no longer
+# Costs in tiles along K, by level of the tree that adds up: through memory, at an H100's clocks, and besides
+# by 4,096 elements of a tile; of the odd kernel; once a tile, in the last wave, and in the odd kernel's last
+# wave with one level and with more.
+_BY_MEMORY, _BY_TILE = 5.649, 7.857
+_ODD_BY_MEMORY, _ODD_BESIDES, _ODD_ONCE = 5.1, 3.575, 2.05
+_ONCE, _ODD_ONE_LEVEL, _ODD_LEVELS = 4.14, 5.525, 3.85
+H100_CLOCKS = 1980 / 2619  # of SMs by that of memory
 
 
-def by_handle(call: Convolution, plan: Plan, sm_count: int) -> tuple[int, bool]:
+def by_handle(call: Convolution, plan: Plan, sm_count: int, clocks: float = H100_CLOCKS) -> tuple[int, bool]:
     """Return the bytes of workspace by a handle on a GPU of compute capability 9, and whether exact; if not,
     a bound.
 
     plan: as a description says it. sm_count: of the GPU; how 132 run clusters is known, of others only that
-    an SM runs one block.
+    an SM runs one block. clocks: the SMs' clock by the memory's, in the description.
     """
     engine, described_bytes, knobs = plan.engine, plan.workspace_bytes, dict(plan.knobs)
     if engine not in ENGINES[call.operation]:
@@ -59,17 +73,46 @@ def by_handle(call: Convolution, plan: Plan, sm_count: int) -> tuple[int, bool]:
         tile_bytes = 4 * math.prod(tile or _REGISTERS)
         splits = 0 if knobs.get(_SPLITS_OFF) else _SPLIT_HEADER + sm_count * (tile_bytes + 2 * _FLAG)
         return described_bytes + _ALIGNMENT + _COUNTER + splits, False
-    tiles, k_tiles = _product(call, knobs)
     tile_k, split = 64 if knobs[_TILE_K] else 32, not knobs.get(_SPLITS_OFF)
     odd = tile == (128, 64) and tile_k == 32 and (call.dtype != "float32" or engine == 68)
-    kernel = (math.prod(tile), tile_k, call.dtype == "bfloat16", odd)
-    here, sure = _scheduler_bytes(tiles, k_tiles, slots, kernel, split)
+    kernel = (math.prod(tile), tile_k, call.dtype == "bfloat16", odd, clocks / H100_CLOCKS)
     one_gpc = _GPC_SMS // cluster * cluster
-    there, known = _scheduler_bytes(tiles, k_tiles, one_gpc, kernel, split)
+    product = _product(call, knobs)
+    here, sure = _scheduler_bytes(*product, slots, kernel, split)
+    there, known = _scheduler_bytes(*product, one_gpc, kernel, split)
     if known and described_bytes >= there and (described_bytes - there) % _COPY == 0:
         return described_bytes - there + here, sure
-    least = _scheduler_bytes(tiles, k_tiles, one_gpc, kernel, False)[0]
+    if call.groups > 1:
+        apart = _product(_one_group(call), knobs)
+        (each_here, sure), (each_there, known) = (
+            _scheduler_bytes(*apart, blocks, kernel, split) for blocks in (slots, one_gpc)
+        )
+        copies = described_bytes - call.groups * _aligned(each_there)
+        nbytes = copies + call.groups * _aligned(each_here)
+        if known and copies in _copies(call):
+            return nbytes, sure
+        here = max(here, nbytes - copies)
+    least = _scheduler_bytes(*product, one_gpc, kernel, False)[0]
     return described_bytes - (least if (described_bytes - least) % _COPY == 0 else 0) + here, False
+
+
+def _one_group(call: Convolution) -> Convolution:
+    """Return the convolution that each group is."""
+    (batch, inputs, *spatial), (outputs, *rest), groups = call.x_shape, call.w_shape, call.groups
+    x_shape, w_shape = (batch, inputs // groups, *spatial), (outputs // groups, *rest)
+    return call._replace(x_shape=x_shape, w_shape=w_shape)
+
+
+def _aligned(nbytes: int) -> int:
+    """Return the bytes of one group of several: a multiple of a copy's alignment, and that once more."""
+    return up(nbytes, _COPY) + _COPY
+
+
+def _copies(call: Convolution) -> set[int]:
+    """Return the bytes of every choice of copies of input, weights and output."""
+    element_bytes, shapes = ELEMENT_BYTES[call.dtype], (call.x_shape, call.w_shape, call.y_shape)
+    sizes = [element_bytes * math.prod(shape) for shape in shapes]
+    return {sum(chosen) for count in range(len(sizes) + 1) for chosen in combinations(sizes, count)}
 
 
 def _product(call: Convolution, knobs: Mapping[int, int]) -> tuple[int, int]:
@@ -96,14 +139,15 @@ def _product(call: Convolution, knobs: Mapping[int, int]) -> tuple[int, int]:
     return tiles * -(-groups // packed), k_tiles
 
 
-_Kernel = tuple[int, int, bool, bool]
+_Kernel = tuple[int, int, bool, bool, float]
 
 
 @lru_cache(4096)
 def _scheduler_bytes(tiles: int, k_tiles: int, slots: int, kernel: _Kernel, split: bool) -> tuple[int, bool]:
     """Bytes beyond copies of operands, and whether they are sure.
 
-    kernel: elements of an output tile, of a tile along K, whether bfloat16, whether of odd costs.
+    kernel: elements of an output tile, of a tile along K, whether bfloat16, whether of odd costs, and how
+    many times an H100's cycles a step through memory takes.
     """
     counter = _COUNTER if tiles > 2 * slots else 0
     last_wave = tiles % slots if tiles > slots else tiles
@@ -128,14 +172,15 @@ def _scheduler_bytes(tiles: int, k_tiles: int, slots: int, kernel: _Kernel, spli
 
 def _cost(kernel: _Kernel, levels: int, last_wave: bool) -> float:
     """Return the cost of a reduction tree with this many levels, in tiles along K."""
-    elements, tile_k, bfloat16, odd = kernel
+    elements, tile_k, bfloat16, odd, cycles = kernel
     unit = 64 / tile_k * (8 if bfloat16 else 1)
     if levels == 0:
         return 0
     if odd:
-        fixed = (5.525 if levels == 1 else 3.85) if last_wave else 2.05
-        return unit * (8.675 * levels + fixed)
-    return unit * ((5.649 + 7.857 * 4096 / elements) * levels + (4.14 if last_wave else 0))
+        once = (_ODD_ONE_LEVEL if levels == 1 else _ODD_LEVELS) if last_wave else _ODD_ONCE
+        return unit * (_ODD_BESIDES * levels + cycles * (_ODD_BY_MEMORY * levels + once))
+    besides = _BY_TILE * 4096 / elements * levels
+    return unit * (besides + cycles * (_BY_MEMORY * levels + (_ONCE if last_wave else 0)))
 
 
 def _parts_of_all(k_tiles: int, most: int, kernel: _Kernel) -> tuple[int, bool]:

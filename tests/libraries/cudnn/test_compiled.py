@@ -13,6 +13,7 @@ from analyzer.libraries.cudnn import asker as module
 from analyzer.libraries.cudnn.asker import Asker
 from analyzer.libraries.cudnn.choices import UNKNOWN, Choices
 from analyzer.libraries.cudnn.convolution import Convolution, Plan, Question
+from analyzer.libraries.cudnn.splits import H100_CLOCKS
 from tests.libraries.cudnn.fakes import LIBRARIES, FakeAsker
 from tests.paths import DATA
 
@@ -43,13 +44,13 @@ def test_a_description_lists_what_a_handle_does(tmp_path: Path) -> None:
 
 def test_without_them_a_depthwise_convolution_may_take_nothing() -> None:
     asker = FakeAsker({}, LISTED)
-    whole = Choices(None, asker, 132, (9, 0)).workspace(DEPTHWISE)  # type: ignore[arg-type]
+    whole = Choices(None, asker, 132, (9, 0), H100_CLOCKS).workspace(DEPTHWISE)  # type: ignore[arg-type]
     asker.lists_compiled = False
-    lacking = Choices(None, asker, 132, (9, 0)).workspace(DEPTHWISE)  # type: ignore[arg-type]
+    lacking = Choices(None, asker, 132, (9, 0), H100_CLOCKS).workspace(DEPTHWISE)  # type: ignore[arg-type]
     assert whole.low_bytes == whole.nbytes == lacking.nbytes == lacking.high_bytes == 1612190
     assert (lacking.low_bytes, lacking.source) == (0, UNKNOWN)
     dense = DEPTHWISE._replace(x_shape=(8, 1, 28, 28))
-    assert Choices(None, asker, 132, (9, 0)).workspace(dense).low_bytes > 0  # type: ignore[arg-type]
+    assert Choices(None, asker, 132, (9, 0), H100_CLOCKS).workspace(dense).low_bytes > 0  # type: ignore[arg-type]
 
 
 def test_the_stand_in_goes_with_the_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

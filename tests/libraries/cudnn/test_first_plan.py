@@ -28,6 +28,7 @@ from analyzer.libraries.cudnn.on_cublas import (
     winograd_bytes,
 )
 from analyzer.libraries.cudnn.plans import ConvolutionSettings
+from analyzer.libraries.cudnn.splits import H100_CLOCKS
 from analyzer.libraries.cudnn.transforms import tiles_bytes
 from tests.libraries.cudnn.fakes import LIBRARIES, needs_cudnn
 from tests.paths import DATA
@@ -197,7 +198,8 @@ def test_in_groups_they_take_what_is_computed() -> None:
 @needs_cudnn
 def test_in_groups_the_log_says_where_they_stand(tmp_path: Path) -> None:
     """Every fifth of these, and of others; where TF32 is off, the first plan without tensor cores as well."""
-    choices = Choices(None, Asker(LIBRARIES[0], description_of(load("h100")), tmp_path), 132, (9, 0))
+    asker = Asker(LIBRARIES[0], description_of(load("h100")), tmp_path)
+    choices = Choices(None, asker, 132, (9, 0), H100_CLOCKS)
     rows = [(in_groups(fields), plans) for fields, plans in GROUPED[::5]]
     found = choices.workspaces([call for call, _ in rows])
     for answer, (call, plans) in zip(found, rows, strict=True):

@@ -14,6 +14,7 @@ from analyzer.libraries.cudnn.choices import ASKED, UNKNOWN, Choices, choices_of
 from analyzer.libraries.cudnn.convolution import Convolution, Plan
 from analyzer.libraries.cudnn.description import description_of
 from analyzer.libraries.cudnn.plans import ConvolutionSettings
+from analyzer.libraries.cudnn.splits import H100_CLOCKS
 from analyzer.libraries.cudnn.transforms import transforms_bytes
 from tests.libraries.cudnn.fakes import LIBRARIES, FakeAsker, needs_cudnn, with_asker
 from tests.libraries.cudnn.trials import executed
@@ -159,7 +160,8 @@ def test_benchmark_mode_tries_what_the_log_ranks(monkeypatch: pytest.MonkeyPatch
 def test_benchmark_mode_as_an_h100_ran_it(tmp_path: Path) -> None:
     """Every third of 752 convolutions: the trials' workspace, and how far the winner's lies from what is said."""
     rows = json.loads(gzip.decompress((DATA / "h100/tried_plans.json.gz").read_bytes()))["calls"][::3]
-    choices = Choices(None, Asker(LIBRARIES[0], description_of(load("h100")), tmp_path), 132, (9, 0))
+    asker = Asker(LIBRARIES[0], description_of(load("h100")), tmp_path)
+    choices = Choices(None, asker, 132, (9, 0), H100_CLOCKS)
     calls = [Convolution.read(fields) for fields, _ in rows]
     tried = choices.workspaces(calls, BENCHMARK, trial=True)
     won = choices.workspaces(calls, BENCHMARK)
