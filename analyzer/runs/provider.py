@@ -81,7 +81,8 @@ class ProviderRuntime(OnnxRuntime):
         record = SessionRecord.of(answer.record, answer.guessed)
         self.caveats = _values_that_decide(record)
         graph = load(source.model, None)
-        requests = Provided(record, graph, settings.use_device_allocator_for_initializers)
+        apart = settings.use_device_allocator_for_initializers
+        requests = Provided(record, graph, graphs, apart)
         budget = options.budget_bytes
         device = (
             profile.of_memory(budget) if budget is not None and budget < profile.usable_bytes else profile

@@ -88,6 +88,15 @@ def test_the_block_holds_what_the_first_run_took_by_itself(tmp_path: Path, pytho
     assert rows == {"relu: result 1": 12000, "rest of the memory pattern": 288}
 
 
+def test_runs_of_several_batches(tmp_path: Path, python: Path) -> None:
+    """The copies of both runs' inputs are known as such: of 2 x 1,000 and of 8 x 1,000 numbers."""
+    path = model(tmp_path)
+    estimate = analyzer.analyze(path, batches=(2, 8), device="h200", engine="emulate", python=python)
+    assert estimate.peak_allocated == 4096 + 8192 + 32000 + 12288 + 32000 + 512
+    assert {row.name: row.nbytes for row in estimate.top(10)}["x"] == 32000
+    assert [run.batch for run in estimate.after_runs] == [2, 8]
+
+
 def test_values_that_the_host_reads_are_told(tmp_path: Path, python: Path) -> None:
     assert emulated(model(tmp_path), python).caveats == ()
     (caveat,) = emulated(model(tmp_path, "reads"), python).caveats

@@ -103,13 +103,20 @@ def _kernel(begin: int, end: int, node: str, op: str, provider: str, results: Se
 
 
 class Provided(Requests):
-    """The requests of a recorded session. graph: the file's, whose inputs, initializers and values give them
-    names."""
+    """The requests of a recorded session. graph: the file's, whose initializers and values give them names;
+    run_graphs: the same at each run's sizes, for the inputs'."""
 
-    def __init__(self, record: SessionRecord, graph: RuntimeGraph, outside_arena: bool) -> None:
+    def __init__(
+        self,
+        record: SessionRecord,
+        graph: RuntimeGraph,
+        run_graphs: Sequence[RuntimeGraph],
+        outside_arena: bool,
+    ) -> None:
         """outside_arena: initializers are allocated past the arena
         (`use_device_allocator_for_initializers`)."""
         self._record = record
+        self._run_graphs = run_graphs
         self.graph = _graph_that_ran(record, graph)
         self._outside = outside_arena
         self._freed_at = _freed(record.requests)
@@ -205,7 +212,8 @@ class Provided(Requests):
         ]
         ends = [record.kernels[place].end for place in indices]
         first = min((record.kernels[place].begin for place in indices), default=until)
-        inputs = _by_bytes(self.graph, self.graph.inputs)
+        graph = self._run_graphs[number - 1]
+        inputs = _by_bytes(graph, graph.inputs)
         results: dict[int, dict[int, Iterator[str]]] = {}
         events: list[Malloc | Free] = []
         for key, request in self._within(since, until):
