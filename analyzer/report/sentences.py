@@ -14,6 +14,7 @@ from analyzer.report.command_line import written
 from analyzer.report.words import clean, duration, operator_name, percent, size, span, tail, unit
 
 if TYPE_CHECKING:
+    from analyzer.results.diagnosis import UnderSetting
     from analyzer.results.estimate import Estimate, MarkRow, OutOfMemory
 
 _RULES_SHOWN = 3
@@ -317,14 +318,20 @@ def fragmented(estimate: Estimate) -> str:
             f" largest {size(waste.largest_bytes)} for {place} with {size(waste.free_bytes)} free in pieces"
         )
     is_short = estimate.out_of_memory is not None or not estimate.fits()
-    settings = "; ".join(
-        f"{clean(row.setting)} {size(row.peak_reserved)}{' (fits)' if row.fits and is_short else ''}"
-        for row in waste.settings
-    )
+    settings = "; ".join(f"{clean(row.setting)} {_would_hold(row, is_short)}" for row in waste.settings)
     return (
         f"Fragmentation: {size(room.peak_reserved)} held for {size(room.peak_allocated)} in use{missed}."
         f" PYTORCH_ALLOC_CONF would hold: {settings}"
     )
+
+
+def _would_hold(row: UnderSetting, is_short: bool) -> str:
+    """Return the bytes under a setting; of one that fits a short device, those held there."""
+    if not (row.fits and is_short):
+        return size(row.peak_reserved)
+    if row.here_bytes is None:
+        return f"{size(row.peak_reserved)} (fits)"
+    return f"{size(row.here_bytes)} (fits: freed memory is given back; {size(row.peak_reserved)} with room)"
 
 
 def remedies(estimate: Estimate) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
@@ -9,6 +10,7 @@ import pytest
 import analyzer
 from analyzer.cli import main
 from analyzer.pipeline import program
+from analyzer.report.sentences import fragmented
 from analyzer.results.estimate import UNREAD, Estimate
 from tests.paths import ROOT
 
@@ -144,6 +146,26 @@ for i in range(10, 40):
     divided = next(row for row in found.settings if row.setting.startswith("roundup"))
     real = run(text, device="16GiB", runtime_options={"alloc_conf": divided.setting})
     assert divided.peak_reserved == real.peak_reserved
+
+
+def test_a_setting_that_fits_says_what_it_holds_here(run: Any) -> None:
+    """Large blocks that are not split are given back whole: the figure behind "fits" is the device's."""
+    text = """
+import torch
+kept = []
+for i in range(10):
+    a = torch.empty((300 + 40 * i) << 20, dtype=torch.uint8, device="cuda")
+    del a
+    kept.append(torch.empty(200 << 20, dtype=torch.uint8, device="cuda"))
+"""
+    estimate = run(text, device="3.4GiB")
+    assert estimate.out_of_memory is not None and estimate.fragmentation is not None
+    row = next(row for row in estimate.fragmentation.settings if row.setting == "max_split_size_mb:128")
+    assert row.fits and row.device_used > estimate.usable_bytes
+    real = run(text, device="3.4GiB", runtime_options={"alloc_conf": row.setting})
+    assert real.verdict() == "fits" and row.here_bytes == real.peak_reserved < row.peak_reserved
+    for shown in re.findall(r"([\d.]+) GiB \(fits", fragmented(estimate)):
+        assert float(shown) <= 3.4
 
 
 def test_without_cudnn_the_range_holds_what_was_measured(capsys: pytest.CaptureFixture[str]) -> None:
