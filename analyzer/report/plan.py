@@ -247,7 +247,8 @@ def fit_lines(fit: Fit, verbose: bool = False) -> list[str]:
     if fit.refused:
         lines.append(f"at {what} {fit.fails:,} the program itself fails: {clean(fit.refused)}")
     elif fit.failure is not None:
-        lines += _failure(f"{what} {fit.fails or fit.batch + 1:,}", fit.failure)
+        word = fit.beyond_verdict or "does not fit"
+        lines += _failure(f"{what} {fit.fails or fit.batch + 1:,} {word}", fit.failure)
     elif fit.beyond is not None and not fit.beyond.fits():
         lines.append(
             f"{what} {fit.fails or fit.batch + 1:,} needs {size(fit.beyond.device_used)} of"
@@ -271,14 +272,16 @@ def _counted(batches: Sequence[int]) -> str:
     return f"{len(batches):,} batches between {batches[0]:,} and {batches[-1]:,}"
 
 
-def _failure(size_named: str, failed: OutOfMemory) -> list[str]:
-    """Return two lines on the request that found no room: what, where, and what was free."""
+def _failure(verdict: str, failed: OutOfMemory) -> list[str]:
+    """Return two lines on the request that found no room: what, where, and what was free. verdict: of which
+    size."""
     what = clean(failed.operator).removeprefix("aten::").removesuffix(".default") or clean(failed.label)
     where = ", ".join(filter(None, (clean(failed.module), clean(failed.source))))
     pieces = f"{failed.free_count} pieces, the largest {size(failed.largest_free_bytes)}"
     return [
-        f"{size_named} fails in {clean(failed.phase) or 'the end'}: {size(failed.requested_bytes)} for {what}"
-        + (f" ({where})" if where else ""),
+        f"{verdict}: no memory for {size(failed.requested_bytes)} of {what}"
+        + (f" ({where})" if where else "")
+        + f", in {clean(failed.phase) or 'the end'}",
         f"  {size(failed.allocated_bytes)} in use, {size(failed.reserved_bytes)} of"
         f" {size(failed.limit_bytes)} held; {size(failed.free_bytes)} free in {pieces}",
     ]

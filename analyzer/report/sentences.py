@@ -90,7 +90,7 @@ def _other_sentences(estimate: Estimate) -> list[str]:
         )
     if estimate.doubt:
         fits = estimate.within(estimate.allowed_bytes)
-        lines.append(f"it may {'fail' if fits else 'run'} nevertheless: {clean(estimate.doubt)}")
+        lines.append(f"it may {'fail' if fits else 'run nevertheless'}: {clean(estimate.doubt)}")
     if estimate.out_of_memory is not None and not estimate.stopped:
         lines.append(f"first failed allocation: {_ended(estimate.out_of_memory)}")
     return lines
@@ -123,11 +123,12 @@ def _verdict(words: Mapping[str, str], estimate: Estimate, limit: int, where: st
         return False, f"{words[verdict]}: {used} of {size(limit)} {where}, {uncounted(estimate)}"
     if verdict == "may not fit":
         least, most = estimate.device_range
-        sentence = f"{used} of {size(limit)} {where}"
+        sentence, certainty = f"{used} of {size(limit)} {where}", estimate.certainty
         if size(least) != size(most):
             sentence += f", between {size(least)} and {size(most)}"
-        certainty = estimate.certainty
-        if most <= limit and certainty.kept_bytes:
+            if cause := next(iter(certainty.causes), ""):
+                sentence += f", depending on {clean(cause)}"
+        if limit - certainty.kept_bytes < most <= limit:
             sentence += f", and the driver may keep {size(certainty.kept_bytes)} more of it"
         if least > limit and certainty.spare_bytes:
             sentence += f", and the driver may have {size(certainty.spare_bytes)} more"
@@ -296,12 +297,23 @@ def assumed(estimate: Estimate) -> list[str]:
         if estimate.runtime == "onnxruntime" and not estimate.certainty.bounded:
             return []  # the runtime's own note says how processes differ
         between = f"{span(size(least), size(most))} reserved, {span(size(low), size(high))} of device memory"
-        return [f"between bounds: {between}"] if least != most else []
+        return [f"between bounds: {between}", *_causes(estimate)] if least != most else []
     named = ", ".join(f"{clean(name)} {size(nbytes)}" for name, nbytes in estimate.certainty.assumed.items())
     sentence = f"so device memory may be {span(size(low), size(high))}"
     if least != most:
         sentence += f", reserved {span(size(least), size(most))}"
-    return [f"assumed, since {tail(clean(estimate.device), 20)} was not measured: {named}", sentence]
+    first = f"assumed, since {tail(clean(estimate.device), 20)} was not measured: {named}"
+    return [first, sentence, *_causes(estimate)]
+
+
+def _causes(estimate: Estimate) -> list[str]:
+    """Return a sentence on why the allocator may hold more or less, by how much each; none without."""
+    named = [
+        f"{clean(cause)} ({span(size(least), size(most))})"
+        for cause, (least, most) in estimate.certainty.causes.items()
+        if size(least) != size(most)
+    ]
+    return [f"reserved memory depends on {'; '.join(named)}"] if named else []
 
 
 def fragmented(estimate: Estimate) -> str:

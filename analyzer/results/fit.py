@@ -27,7 +27,8 @@ class Fit:
     verdict, reserved_range: of the answer, "fits", or "may not fit" where it does not run on this GPU, which
         nobody measured, if what is assumed of it is at its worst; of no answer, "does not fit", or "may not
         fit" where one sample runs if that is at its best. Between what the allocator holds then, the figure
-        itself on a GPU that was measured.
+        itself on a GPU that was measured. beyond_verdict: of the batch that fails, "does not fit", or "may
+        not fit" where it runs if what is assumed is at its best.
     """
 
     batch: int
@@ -45,6 +46,7 @@ class Fit:
     refused: str = ""
     verdict: str = ""
     reserved_range: tuple[int, int] = (0, 0)
+    beyond_verdict: str = ""
     look_at: Callable[[], Estimate] | None = field(default=None, repr=False, compare=False)
 
     @property
