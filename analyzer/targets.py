@@ -260,7 +260,18 @@ def _attribute_hint(target: Target, part: str, public: list[str], namespace: Mod
         if getattr(getattr(namespace, name, None), "__module__", None) == namespace.__name__
     ]
     listed = f"; it defines {', '.join(own[:8])}" if own else ""
-    return f"define make_model() in it, or name the model: {target.path or target.module}:attr{listed}"
+    model = f"define make_model() in it, or name the model: {target.path or target.module}:attr{listed}"
+    return model + (_script_hint(target.path) if part == DEFAULT_ATTRIBUTE and target.path else "")
+
+
+def _script_hint(path: Path) -> str:
+    """Return how a script that trains as it is is followed, and its largest batch found."""
+    own = re.search(r"""["'](--[\w-]*batch[\w-]*)["']""", path.read_text("utf-8", "replace"))
+    option = own[1] if own else "--batch-size"
+    return (
+        f"; a whole script: analyze run --device NAME {path}; its largest batch: analyze fit --vary={option}"
+        f" --device NAME {path}"
+    )
 
 
 def _call_factory(factory: Any, target: Target) -> Any:

@@ -233,7 +233,7 @@ def _on_device(variants: Variants, capacity_bytes: int | None) -> _Outcome:
         free = prediction.simulation or simulate(prediction.events, prediction.allocator(), places=True)
     used = prediction.device_used(free)
     if capacity_bytes is None or used <= capacity_bytes or free.failure or prediction.limited is None:
-        # What ran on the device already (a program) may have gone on to cuDNN's next plans there.
+        # A program that ran on the device already may have gone on to cuDNN's next plans there.
         doubt = "" if free.failure else doubt_of(prediction.events, free)
         return _Outcome(free, free.failure, None, doubt, capacity_bytes)
     simulation, doubt = bounded(variants, Limit(max(capacity_bytes - (used - free.peak_reserved), 0), True))

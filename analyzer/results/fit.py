@@ -21,6 +21,7 @@ class Fit:
         own.
     notes: what a reader of the answer should know. samples: None; with it `batch` is the length that so many
         samples may have at most (`longest`).
+    option: the script's own option whose value `batch` is ("--batch-size"), "" without (`planning/vary.py`).
     also: larger batches that would run nevertheless, since fragmented memory is not monotonic. gaps: smaller
         ones that would not. captures: batches that were captured. refused: what the program itself said at
         `fails`, "" where it is memory that lacks.
@@ -47,7 +48,13 @@ class Fit:
     verdict: str = ""
     reserved_range: tuple[int, int] = (0, 0)
     beyond_verdict: str = ""
+    option: str = ""
     look_at: Callable[[], Estimate] | None = field(default=None, repr=False, compare=False)
+
+    @property
+    def what(self) -> str:
+        """The name of what `batch` counts: "batch", "length", or a script's option."""
+        return self.option or ("batch" if self.samples is None else "length")
 
     @property
     def at(self) -> Estimate | None:
