@@ -10,6 +10,7 @@
    least is assumed, and the advice says so.
 4. Errors outside PyTorch's allocator (a context, a library's handle, NCCL) have no sizes.
 5. Of several errors in a log the last counts; a size that is not printed is not guessed.
+6. The user's own line is that of the traceback before PyTorch's error (`tracebacks.py`).
 
 Source: `c10/cuda/CUDACachingAllocator.cpp` (1.0 to 2.13, `format_size`), `CUDAMallocAsyncAllocator.cpp`;
 `onnxruntime/core/framework/bfc_arena.cc`, `core/providers/cuda/cuda_call.cc`; `vllm/v1/core/
@@ -20,7 +21,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 
+from analyzer.recordings.tracebacks import Place, place_before
 from analyzer.results.recording import Figure, Message
 
 _UNITS = {
@@ -65,7 +68,21 @@ def understood(text: str) -> Message | None:
     """Return the last error for want of memory in a text; None if there is none that is known."""
     readers = (_pytorch, _malloc_async, _outside, _onnxruntime, _vllm)
     errors = [(at, message) for reader in readers for at, message in reader(text)]
-    return max(errors, key=lambda entry: entry[0])[1] if errors else None
+    if not errors:
+        return None
+    at, message = max(errors, key=lambda entry: entry[0])
+    return _placed(message, place_before(text, at)) if message.source.startswith("PyTorch") else message
+
+
+def _placed(message: Message, place: Place | None) -> Message:
+    """Return a message of PyTorch's with the user's own line, and how the script is followed."""
+    script = (place.script if place is not None else "") or "SCRIPT"
+    followed = (
+        f"analyze run --device GPU {script}, with the arguments it had, says who holds the memory and which"
+        " changes make it fit",
+        f"analyze fit --vary=--batch-size --device GPU {script} finds its largest batch",
+    )
+    return replace(message, advice=(*message.advice, *followed), place="" if place is None else str(place))
 
 
 def size(nbytes: int) -> str:
@@ -143,7 +160,7 @@ def _of_pytorch(figures: dict[str, Figure], quoted: str, backend: str) -> Messag
         advice.append(
             f"at least {size(missing)} have to go even if nothing lay in pieces: a smaller batch or"
             " sequence, lower"
-            " precision, checkpointing; analyze fit and analyze advise say which suffices"
+            " precision, checkpointing"
         )
     room = f", {size(of('free'))} free of {size(of('total'))}" if "total" in figures else ""
     verdict = f"out of memory: {size(requested)} requested with {size(used)} in use{room}"
@@ -226,7 +243,7 @@ def _outside(text: str) -> Iterator[tuple[int, Message]]:
                 " find room only where PyTorch and other processes leave some: see nvidia-smi",
                 "leave them some: torch.cuda.empty_cache() before it, or"
                 " torch.cuda.set_per_process_memory_fraction(0.9) at the start, with a smaller batch",
-                "analyze run SCRIPT says what the process takes beside the allocator (the row 'device')",
+                "the row 'device' of analyze run is the process with what it takes beside the allocator",
             )
             verdict = f"out of memory: {who} found none beside PyTorch's allocator"
             yield (
