@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -136,12 +137,17 @@ def command(
             result = over_lengths(target, [name or "h200" for name in wanted], parsed, tell)
             none = not any(result.batch(length, 0) for length in result.fits)
         else:
-            result = _answers(target, wanted, Stages(tell, wanted), limit=limit, longest=longest, **keywords)
+            stages = Stages(tell, wanted)
+            result = _answers(
+                target, wanted, stages, options["quiet"], limit=limit, longest=longest, **keywords
+            )
             none = any(fit.brief is None or fit.brief.at_least for fit in result)
     deliver(formats.render(shown, options["form"], result, view), options["output"])
     return int(none)
 
 
+# Answers that take less are shown at the end alone.
+_LONG_SECONDS = 5.0
 # Options of fit that a script followed as it is takes, too.
 _WITH_VARY = (
     "target arguments vary all_devices device budget runtime_options assume release strict form output"
@@ -189,25 +195,48 @@ def _varied(
     devices = [Options.of({**given, "device": name or None}) for name in wanted]
     choice = EngineChoice("auto", progress=stages.tell, unprotected=options["unprotected"])
     answers = largest_by_option(target, arguments, option, devices, choice, tried)
-    by_device = ((one.device, answer) for one, answer in answers)
-    return _collected(by_device, wanted, stages)
+    known = _Known(stages, len(wanted), options["quiet"])
+    by_device = []
+    for one, answer in answers:
+        known.answer(answer)
+        by_device.append((one.device, answer))
+    return _collected(by_device, wanted)
 
 
-def _answers(target: str, wanted: Sequence[str], stages: Stages, **keywords: Any) -> list[Fit]:
+def _answers(target: str, wanted: Sequence[str], stages: Stages, quiet: bool, **keywords: Any) -> list[Fit]:
     """Return the largest batch, or length, for each device."""
     from analyzer.planning.fit import fits
 
-    answers = fits(target, [name or None for name in wanted], progress=stages.tell, **keywords)
-    return _collected(answers, wanted, stages)
+    known = _Known(stages, len(wanted), quiet)
+    devices = [name or None for name in wanted]
+    answers = fits(target, devices, progress=stages.tell, known=known.answer, **keywords)
+    return _collected(answers, wanted)
+
+
+class _Known:
+    """Hears each device's answer, counts it, and says it on stderr where more take long to follow."""
+
+    def __init__(self, stages: Stages, count: int, quiet: bool) -> None:
+        self._stages, self._left, self._quiet = stages, count, quiet
+        self._since = time.monotonic()
+
+    def answer(self, answer: Fit | AnalyzerError) -> None:
+        """Count an answer, and say it."""
+        from analyzer.report.plan import fit_lines
+
+        self._stages.count_done()
+        self._left -= 1
+        took, self._since = time.monotonic() - self._since, time.monotonic()
+        if self._left and took > _LONG_SECONDS and not self._quiet and not isinstance(answer, AnalyzerError):
+            complain("known", fit_lines(answer)[0])
 
 
 def _collected(
-    by_device: Iterable[tuple[str | int | None, Fit | AnalyzerError]], wanted: Sequence[str], stages: Stages
+    by_device: Iterable[tuple[str | int | None, Fit | AnalyzerError]], wanted: Sequence[str]
 ) -> list[Fit]:
     """Return one answer per device; an error of some is a warning. Raises AnalyzerError if all fail."""
     answers: list[Fit] = []
     for device, answer in by_device:
-        stages.count_done()
         if not isinstance(answer, AnalyzerError):
             answers.append(answer)
         elif len(wanted) == 1:
