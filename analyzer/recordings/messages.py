@@ -19,6 +19,7 @@ kv_cache_utils.py`, `vllm/v1/worker/utils.py`, `vllm/worker/worker.py`.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -316,6 +317,10 @@ _VLLM_NEEDS = re.compile(
     r" than the available KV cache memory \((-?\d{1,9}(?:\.\d{1,4})?) GiB\)"
     r"(?:\.\sBased on the available memory, the estimated maximum model length is (\d{1,12}))?"
 )
+# The share that an engine logs when it starts (`vllm/worker/worker.py`).
+_VLLM_SHARE = re.compile(
+    r"total_gpu_memory \((\d{1,9}(?:\.\d{1,4})?) ?GiB\) x gpu_memory_utilization \((0\.\d{1,6})\)"
+)
 _VLLM_SAMPLER = re.compile(
     r"CUDA out of memory occurred when warming up sampler with (\d{1,9}) dummy requests"
 )
@@ -364,7 +369,8 @@ def _too_few_tokens(match: re.Match[str]) -> tuple[str, list[Figure], list[str]]
         [],
         [
             f"--max-model-len {tokens} at most, or {length / max(tokens, 1):.2f} times the cache memory:"
-            " raise --gpu-memory-utilization, --kv-cache-dtype fp8 halves a token"
+            " --gpu-memory-utilization where the GPU has so much; --kv-cache-dtype fp8 halves a token,"
+            f" which is {'enough' if length <= 2 * tokens else 'not enough alone'}"
         ],
     )
 
@@ -381,7 +387,7 @@ def _too_little_cache(match: re.Match[str]) -> tuple[str, list[Figure], list[str
         (there.nbytes - there.precision_bytes) * length // max(needed.nbytes + needed.precision_bytes, 1), 0
     )
     missing = needed.nbytes - there.nbytes
-    advice = [f"{size(missing)} more for the cache: raise --gpu-memory-utilization, or --kv-cache-dtype fp8"]
+    advice = [*_more_cache(missing, needed.nbytes, there.nbytes, match.string)]
     if match[4]:
         advice.insert(0, f"--max-model-len {match[4]} fits, as vLLM estimates itself")
     elif fits:
@@ -392,6 +398,31 @@ def _too_little_cache(match: re.Match[str]) -> tuple[str, list[Figure], list[str
         [needed, there],
         advice,
     )
+
+
+def _more_cache(missing: int, needed: int, there: int, log: str) -> Iterator[str]:
+    """Yield what gives more cache, or takes less of it, and whether it is enough alone."""
+    shares = list(_VLLM_SHARE.finditer(log))
+    share, total = (float(shares[-1][2]), float(shares[-1][1]) * 2**30) if shares else (0.9, 0.0)
+    least = missing / max(1 - share, 1e-9)
+    if not total:
+        yield (
+            f"{size(missing)} are missing: a higher --gpu-memory-utilization than {share:g} is enough only on"
+            f" a GPU of more than {size(math.ceil(least))}"
+        )
+    elif least <= total:
+        yield f"--gpu-memory-utilization {share + missing / total:.3f}: {size(missing)} more"
+    else:
+        gained = int((1 - share) * total)
+        yield (
+            f"--gpu-memory-utilization is not enough alone: 1 instead of {share:g} gives {size(gained)} of"
+            f" {size(missing)} missing"
+        )
+    saved = needed - needed // 2
+    if needed // 2 <= there:
+        yield f"--kv-cache-dtype fp8: a request then takes {size(needed // 2)}, which fits"
+    else:
+        yield f"--kv-cache-dtype fp8 is not enough alone: saves {size(saved)} of {size(missing)} missing"
 
 
 def _too_many_requests(match: re.Match[str]) -> tuple[str, list[Figure], list[str]]:

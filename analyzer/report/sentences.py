@@ -337,6 +337,12 @@ def fragmented(estimate: Estimate) -> str:
     )
 
 
+# Names of changes that newcomers read.
+_PLAIN = {
+    "saved tensors wait on the host": "what the backward pass needs is kept in the computer's memory (slower)"
+}
+
+
 def _would_hold(row: UnderSetting, is_short: bool) -> str:
     """Return the bytes under a setting; of one that fits a short device, those held there."""
     if not (row.fits and is_short):
@@ -351,7 +357,8 @@ def remedies(estimate: Estimate) -> list[str]:
     lines = []
     for remedy in estimate.remedies:
         numbers = ", changes numbers" if remedy.numbers else ""
-        lines.append(f"{clean(remedy.name)}: {size(remedy.device_used)}{numbers}")
+        name = _PLAIN.get(remedy.name, remedy.name)
+        lines.append(f"{clean(name)}: {size(remedy.device_used)}{numbers}")
         typed = remedy.typed.splitlines()
         if remedy.kind == "patch":
             typed = [line for line in typed if not line.startswith(("---", "+++"))]

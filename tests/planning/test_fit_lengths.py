@@ -115,7 +115,7 @@ def test_what_does_not_go_together(config: str, capsys: pytest.CaptureFixture[st
 
 
 def test_another_device_begins_where_the_first_one_grew_to(
-    config: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    config: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of a generation each batch is followed once, on its device, and on a second one little more than the answer and
     the batch beyond it; each answer is heard as it is known."""

@@ -139,6 +139,30 @@ def test_advised_lengths_surely_fit() -> None:
     )
 
 
+NEEDS = (
+    "ValueError: To serve at least one request with the models's max seq len (131072), (16.0 GiB KV cache is needed, which is larger"
+    " than the available KV cache memory ({there} GiB)."
+)
+SHARE = "the current vLLM instance can use total_gpu_memory (23.65GiB) x gpu_memory_utilization (0.90) = 21.28GiB\n"
+
+
+def test_a_change_that_is_not_enough_says_so() -> None:
+    """12.09 GiB are missing of 16: a tenth of the GPU is 2.37, and half a request's cache is 8."""
+    told = advice(SHARE + NEEDS.format(there="3.91"))
+    assert (
+        "--gpu-memory-utilization is not enough alone: 1 instead of 0.9 gives 2.36 GiB of 12.09 GiB" in told
+    )
+    assert "--kv-cache-dtype fp8 is not enough alone: saves 8.00 GiB of 12.09 GiB missing" in told
+    without = advice(NEEDS.format(there="3.91"))
+    assert "is enough only on a GPU of more than 120.90 GiB" in without
+
+
+def test_a_change_that_is_enough_says_how() -> None:
+    told = advice(SHARE + NEEDS.format(there="14.0"))
+    assert "--gpu-memory-utilization 0.985: 2.00 GiB more" in told
+    assert "--kv-cache-dtype fp8: a request then takes 8.00 GiB, which fits" in told
+
+
 def test_other_texts_are_none() -> None:
     assert understood("RuntimeError: CUDA error: device-side assert triggered") is None
     assert understood("") is None
