@@ -102,14 +102,14 @@ def fits(
     grown: Grown = {}
 
     def answer(device: str | int | None) -> Fit | AnalyzerError:
-        found: Fit | AnalyzerError
+        result: Fit | AnalyzerError
         with uncollected():
             try:
-                found = replace(largest(workload.on(device), limit, progress, grown), samples=samples)
+                result = replace(largest(workload.on(device), limit, progress, grown), samples=samples)
             except AnalyzerError as error:
-                found = error
-        known(found)
-        return found
+                result = error
+        known(result)
+        return result
 
     most = max(devices, key=_memory)
     first = answer(most)
