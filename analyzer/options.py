@@ -366,7 +366,8 @@ class Options:
         chosen["loss"] = getattr(self.loss, "__name__", None) if callable(self.loss) else self.loss
         if isinstance(self.inputs, Mapping):
             chosen |= {
-                f"input.{name}": f"{'x'.join(map(str, s.shape))}:{s.dtype}" for name, s in self.inputs.items()
+                f"input.{name}": "x".join(map(str, s.shape)) + (f":{s.dtype}" if s.dtype else "")
+                for name, s in self.inputs.items()
             }
         chosen |= {f"value.{name}": value for name, value in self.values.items()}
         chosen |= {f"runtime.{name}": str(value) for name, value in self.runtime_options.items()}

@@ -279,14 +279,14 @@ def _parses(text: str) -> bool:
 
 
 def _naming(where: str, names: list[str], text: str) -> str:
-    """Return a hint for a file in which no model is named: what to define, and what a script is given to.
-    text: the file's, whose own option for a batch is named."""
+    """Return a hint for a file in which no model is named: what to define, and how a script that trains as it
+    is is followed, and its largest batch found. text: the file's, whose own option for a batch is named."""
     listed = f"; it defines {', '.join(names[:8])}" if names else ""
-    option = re.search(r"""["'](--[\w-]*batch[\w-]*)["']""", text)
-    varied = f", with other values of {option[1]} for the largest batch" if option else ""
+    own = re.search(r"""["'](--[\w-]*batch[\w-]*)["']""", text)
+    option = own[1] if own else "--batch-size"
     return (
-        f"define {DEFAULT_ATTRIBUTE}() in it, or name the model: {where}:attr{listed}; a script that runs by"
-        f" itself: analyze run {where}{f' {option[1]} N' if option else ''}{varied}"
+        f"define {DEFAULT_ATTRIBUTE}() in it, or name the model: {where}:attr{listed}; a whole script: analyze"
+        f" run --device NAME {where}; its largest batch: analyze fit --vary={option} --device NAME {where}"
     )
 
 

@@ -23,7 +23,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from analyzer.graph import (
@@ -66,7 +66,8 @@ def capture_onnx(path_or_model: Any, *, batch: int | None = None, inputs: Descri
     """
     model = read(path_or_model, batch, inputs)
     builder = _Builder(model.batch, list(dict.fromkeys((*model.refused, *model.shapes.binding.notes))))
-    return builder.build(_Scope(model.structure, model.shapes.actual, model.shapes.symbolic))
+    graph = builder.build(_Scope(model.structure, model.shapes.actual, model.shapes.symbolic))
+    return replace(graph, notes=(*graph.notes, *model.absent)) if model.absent else graph
 
 
 @dataclass(frozen=True, slots=True)

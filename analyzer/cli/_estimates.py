@@ -45,8 +45,8 @@ def exit_code(estimate: Estimate, budget_bytes: int | None, has_limit: bool, str
     """2 if the program ended before its end, 1 if a limit the user gave (has_limit: the device's capacity) is
     not known to hold, else 0.
 
-    On a GPU that nobody measured the figure itself decides, unless it is a lower bound; strict: whatever may
-    not fit is 1.
+    On a GPU that nobody measured the figure itself decides, unless it is a lower bound or in doubt; strict:
+    whatever may not fit is 1.
     """
     if estimate.incomplete is not None:
         return 2
@@ -54,4 +54,9 @@ def exit_code(estimate: Estimate, budget_bytes: int | None, has_limit: bool, str
     limits = [limit for limit in (budget_bytes, estimate.usable_bytes if has_limit else None) if limit]
     if strict and any(estimate.verdict(limit) != "fits" for limit in limits):
         return 1
-    return int(estimate.stopped or any(estimate.at_least or not estimate.within(limit) for limit in limits))
+    in_doubt = bool(limits and estimate.doubt)
+    return int(
+        estimate.stopped
+        or in_doubt
+        or any(estimate.at_least or not estimate.within(limit) for limit in limits)
+    )

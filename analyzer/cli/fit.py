@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import time
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
+from click.core import ParameterSource
 
 from analyzer.cli._help import Command
 from analyzer.cli._options import (
@@ -31,6 +33,7 @@ from analyzer.report import formats
 from analyzer.report.formats import View
 
 if TYPE_CHECKING:
+    from analyzer.results.estimate import Estimate
     from analyzer.results.fit import Fit
 
 
@@ -39,10 +42,11 @@ if TYPE_CHECKING:
     short_help="The largest batch that runs on a GPU, and what fails beyond.",
     examples=(
         "analyze fit models/cnn.py --mode train --device 24GiB",
-        "analyze fit config.json --over length,batch --device rtx4090,h100",
+        "analyze fit train.py --vary=--batch-size --device rtx4090,h100",
     ),
 )
 @options_without_batch
+@click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
 @unprotected_option
 @click.option(
     "--limit",
@@ -59,6 +63,12 @@ if TYPE_CHECKING:
     help="The largest batch of every length, in one table: of a config.json, or with make_batch(batch,"
     " length).",
 )
+@click.option(
+    "--vary",
+    metavar="OPTION",
+    help="TARGET is a whole script: find the largest number for this option of its own, such as"
+    " --vary=--batch-size; its other arguments stand behind --.",
+)
 @click.option("--all-devices", is_flag=True, help="Every known GPU, in one table.")
 @format_option("fits", "lengths")
 @output_option
@@ -66,17 +76,20 @@ if TYPE_CHECKING:
 @click.option("-q", "--quiet", is_flag=True, help="No progress.")
 def command(
     target: str,
+    arguments: tuple[str, ...],
     limit: str | None,
     longest: bool,
     batch: int | None,
     over: str | None,
     all_devices: bool,
+    vary: str | None,
     **options: Any,
 ) -> int:
     """The largest batch of TARGET that runs on a GPU, and which request fails beyond it.
 
     With --longest it is the greatest length that --batch samples may have: the target's make_batch(batch,
-    length) makes them; with --over length,batch a table of both. --device takes several names or sizes,
+    length) makes them; with --over length,batch a table of both. With --vary it is the largest value of an
+    option of a script, which is followed as `analyze run` does. --device takes several names or sizes,
     separated by commas. Near its limit the allocator is followed as it is: cached blocks are given back and
     the request tried again before it fails.
 
@@ -98,6 +111,13 @@ def command(
             f"--format {options['form']} is not for {'--over' if over else 'one answer a device'}",
             f"one of {', '.join(formats.names(shown))}",
         )
+    if arguments and not vary:
+        raise OptionError(
+            f"{' '.join(arguments)} follows {target}",
+            "a script's arguments are for --vary: analyze fit --help",
+        )
+    if vary:
+        _check_vary()
     keywords = analysis_keywords(target, {**options, "batch": batch})
     view = View(color=wants_color(options["output"]), width=columns(), verbose=options["verbose"])
     keep_apart(target, options)
@@ -106,27 +126,117 @@ def command(
 
         wanted = names() if all_devices else str(options["device"] or "").split(",")
         keywords.pop("device", None)
-        if over:
+        if vary:
+            result: Any = _varied(target, arguments, vary, wanted, Stages(tell, wanted), options, keywords)
+            none = any(fit.brief is None or fit.brief.at_least for fit in result)
+        elif over:
             from analyzer.options import Options
             from analyzer.planning.fit import over_lengths
 
             parsed = Options.of({**keywords, "device": wanted[0] or None})
-            result: Any = over_lengths(target, [name or "h200" for name in wanted], parsed, tell)
+            result = over_lengths(target, [name or "h200" for name in wanted], parsed, tell)
             none = not any(result.batch(length, 0) for length in result.fits)
         else:
-            result = _answers(target, wanted, Stages(tell, wanted), limit=limit, longest=longest, **keywords)
+            stages = Stages(tell, wanted)
+            result = _answers(
+                target, wanted, stages, options["quiet"], limit=limit, longest=longest, **keywords
+            )
             none = any(fit.brief is None or fit.brief.at_least for fit in result)
     deliver(formats.render(shown, options["form"], result, view), options["output"])
     return int(none)
 
 
-def _answers(target: str, wanted: Sequence[str], stages: Stages, **keywords: Any) -> list[Fit]:
-    """Return one answer per device; an error of some is a warning. Raises AnalyzerError if all fail."""
+# Answers that take less are shown at the end alone.
+_LONG_SECONDS = 5.0
+# Options of fit that a script followed as it is takes, too.
+_WITH_VARY = (
+    "target arguments vary all_devices device budget runtime_options assume release strict form output"
+    " verbose quiet unprotected"
+)
+
+
+def _check_vary() -> None:
+    """Raise OptionError for an option of the command that says nothing of a script."""
+    context = click.get_current_context()
+    for param in context.command.params:
+        source = context.get_parameter_source(str(param.name))
+        if source is ParameterSource.COMMANDLINE and param.name not in _WITH_VARY.split():
+            raise OptionError(
+                f"{param.opts[-1]} is not for --vary: the script is followed as it is",
+                "leave it out; arguments of the script stand behind --",
+            )
+
+
+def _varied(
+    target: str,
+    arguments: Sequence[str],
+    option: str,
+    wanted: Sequence[str],
+    stages: Stages,
+    options: Mapping[str, Any],
+    keywords: Mapping[str, Any],
+) -> list[Fit]:
+    """Return the largest value of a script's option for each device; each value tried is told on stderr.
+    Raises AnalyzerError if all fail."""
+    from analyzer.engines.choice import EngineChoice
+    from analyzer.options import Options
+    from analyzer.planning.vary import largest_by_option
+    from analyzer.report.sentences import verdicts
+
+    def tried(value: str, _: int, estimate: Estimate) -> None:
+        if not options["quiet"]:
+            complain("tried", f"{value}: {verdicts(estimate)[0][1]}")
+
+    given = {
+        name: keywords[name]
+        for name in ("budget", "runtime_options", "assume", "release", "strict")
+        if name in keywords
+    }
+    devices = [Options.of({**given, "device": name or None}) for name in wanted]
+    choice = EngineChoice("auto", progress=stages.tell, unprotected=options["unprotected"])
+    answers = largest_by_option(target, arguments, option, devices, choice, tried)
+    known = _Known(stages, len(wanted), options["quiet"])
+    by_device = []
+    for one, answer in answers:
+        known.answer(answer)
+        by_device.append((one.device, answer))
+    return _collected(by_device, wanted)
+
+
+def _answers(target: str, wanted: Sequence[str], stages: Stages, quiet: bool, **keywords: Any) -> list[Fit]:
+    """Return the largest batch, or length, for each device."""
     from analyzer.planning.fit import fits
 
-    answers = []
-    for device, answer in fits(target, [name or None for name in wanted], progress=stages.tell, **keywords):
-        stages.count_done()
+    known = _Known(stages, len(wanted), quiet)
+    devices = [name or None for name in wanted]
+    answers = fits(target, devices, progress=stages.tell, known=known.answer, **keywords)
+    return _collected(answers, wanted)
+
+
+class _Known:
+    """Hears each device's answer, counts it, and says it on stderr where more take long to follow."""
+
+    def __init__(self, stages: Stages, count: int, quiet: bool) -> None:
+        self._stages, self._left, self._quiet = stages, count, quiet
+        self._since = time.monotonic()
+
+    def answer(self, answer: Fit | AnalyzerError) -> None:
+        """Count an answer, and say it."""
+        from analyzer.report.plan import fit_lines
+
+        self._stages.count_done()
+        self._left -= 1
+        took, self._since = time.monotonic() - self._since, time.monotonic()
+        if self._left and took > _LONG_SECONDS and not self._quiet and not isinstance(answer, AnalyzerError):
+            complain("known", fit_lines(answer)[0])
+
+
+def _collected(
+    by_device: Iterable[tuple[str | int | None, Fit | AnalyzerError]], wanted: Sequence[str]
+) -> list[Fit]:
+    """Return one answer per device; an error of some is a warning. Raises AnalyzerError if all fail."""
+    answers: list[Fit] = []
+    for device, answer in by_device:
         if not isinstance(answer, AnalyzerError):
             answers.append(answer)
         elif len(wanted) == 1:

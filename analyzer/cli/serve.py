@@ -154,6 +154,13 @@ def command(config: str, arguments: tuple[str, ...], **options: Any) -> int:
     Exit code 0: a request of that length has room; 1: none has; 2: bad usage or input.
     """
     check_writable("-o", options["output"])
+    if "," in str(options["device"] or ""):
+        first = str(options["device"]).partition(",")[0]
+        raise OptionError(
+            f"--device {options['device']}: an engine runs on GPUs of one kind",
+            f"once for each: analyze serve {config} --device {first}; one engine on several of a kind:"
+            " --tensor-parallel-size N",
+        )
     if options["revision"] is not None:
         if not config.startswith("hf:"):
             raise OptionError("--revision is of hf:ORG/NAME", "leave it out for a file")

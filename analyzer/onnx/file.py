@@ -169,6 +169,32 @@ def too_short(model: Any, folder: Path) -> tuple[str, ...]:
     return tuple(texts)
 
 
+def absent(model: Any, folder: Path) -> tuple[str, ...]:
+    """Return a sentence on files of external data that are not there, with the bytes of their tensors by the
+    model; () where all are. `check_external` comes first."""
+    by_file: dict[str, int] = {}
+    for tensor in tensors(model.graph):
+        if tensor.data_location == _EXTERNAL and all(size >= 0 for size in tensor.dims):
+            location = external_entries(tensor).get("location", "")
+            by_file[location] = by_file.get(location, 0) + stored_bytes(tensor)
+    missing = {location: nbytes for location, nbytes in by_file.items() if not _is_there(folder / location)}
+    if not missing:
+        return ()
+    first, *others = missing
+    files = f"the file of weights {display(first)!r} is"
+    if others:
+        files = f"{len(missing):,} files of weights ({display(first)!r}, ...) are"
+    mib = f"{sum(missing.values()) / 2**20:,.1f} MiB"
+    return (f"{files} not beside the model: sizes come from the model's file, {mib} for these weights",)
+
+
+def _is_there(path: Path) -> bool:
+    try:
+        return path.exists()
+    except (OSError, ValueError):
+        return False
+
+
 def stored_bytes(tensor: Any) -> int:
     """Return a tensor's bytes in a file; 0 for an unknown type."""
     from analyzer.graph import nbytes_of

@@ -29,6 +29,7 @@ class ShapedModel:
 
     has_functions: whether the file defined functions of its own, which are inlined here.
     refused: why ONNX Runtime would refuse the file, or these sizes, although what it would need is known.
+    absent: a sentence on external data that is not there.
     """
 
     structure: Structure
@@ -37,12 +38,13 @@ class ShapedModel:
     batch: int | None
     has_functions: bool = False
     refused: tuple[str, ...] = ()
+    absent: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class OpenedModel:
-    """A model read and checked, before its sizes are known. proto: what was read, functions inlined; short:
-    external data that is not there, in words."""
+    """A model read and checked, before its sizes are known. proto: what was read, functions inlined; short,
+    absent: files of external data that end too early, and that are not there, in words."""
 
     proto: Any
     structure: Structure
@@ -50,6 +52,7 @@ class OpenedModel:
     folder: Path | None
     has_functions: bool
     short: tuple[str, ...]
+    absent: tuple[str, ...]
 
     def at(
         self,
@@ -66,7 +69,9 @@ class OpenedModel:
         known = None if like is None else like.shapes
         shapes = infer_shapes(self.structure, self.proto, batch, inputs, self.folder, values, assume, known)
         refused = (*self.short, *shapes.binding.refused)
-        return ShapedModel(self.structure, shapes, self.opset, batch, self.has_functions, refused)
+        return ShapedModel(
+            self.structure, shapes, self.opset, batch, self.has_functions, refused, self.absent
+        )
 
 
 def read(
@@ -94,11 +99,12 @@ def opened(path_or_model: Any) -> OpenedModel:
     """Open a path, `onnx.ModelProto` or its bytes. Raises TargetError for an invalid model."""
     folder = None
     short: tuple[str, ...] = ()
+    absent: tuple[str, ...] = ()
     if isinstance(path_or_model, str | Path):
         folder = Path(path_or_model).parent
         model = onnx_file.load(path_or_model)
         onnx_file.check_external(model, folder)
-        short = onnx_file.too_short(model, folder)
+        short, absent = onnx_file.too_short(model, folder), onnx_file.absent(model, folder)
     elif isinstance(path_or_model, bytes):
         model = onnx_file.parse(onnx_file.without_bulk(path_or_model), "the model")
     else:
@@ -109,7 +115,7 @@ def opened(path_or_model: Any) -> OpenedModel:
         model = _inlined(model)
     opset = next((entry.version for entry in model.opset_import if entry.domain in DEFAULT_DOMAINS), 1)
     structure = prepare(model.graph, opset, folder, ir_version=model.ir_version)
-    return OpenedModel(model, structure, opset, folder, has_functions, short)
+    return OpenedModel(model, structure, opset, folder, has_functions, short, absent)
 
 
 def _check_names(structure: Structure, values: Mapping[str, float], assume: Mapping[str, bool]) -> None:

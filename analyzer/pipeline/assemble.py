@@ -18,7 +18,7 @@ from analyzer.options import Options
 from analyzer.pipeline.attribution import attributed, sums, unattributed
 from analyzer.results.estimate import AfterRun, Certainty, Estimate, Room
 from analyzer.runtimes.base import UNLIMITED, Limit, Prediction, Runtime, Source
-from analyzer.runtimes.bounded import bounded
+from analyzer.runtimes.bounded import bounded, doubt_of, most_in_doubt, unasked
 from analyzer.runtimes.convolutions import notes_on_convolutions
 from analyzer.runtimes.events import Malloc
 from analyzer.runtimes.ranges import (
@@ -142,6 +142,12 @@ def step_seconds(captured: Captured, runtime: Runtime) -> StepTime | None:
     return step_time(captured.source.graph, captured.profile)
 
 
+# Why the allocator may hold more or less than the figure.
+_UNASKED = "workspaces that cuDNN was not asked about"
+_CHOICES = "workspaces that were measured on another GPU"
+_ORDERS = "the order in which threads ask"
+_PLACES = "where the driver puts memory"
+_PRESSURE = "how much the GPU has left, and so how much freed memory is given back"
 _ORDERS_NOTE = "{}; in others {} MiB are reserved"
 _PLACES_NOTE = (
     "of two free blocks of one size the one at the lower address serves; where the driver puts memory"
@@ -227,7 +233,9 @@ def _on_device(variants: Variants, capacity_bytes: int | None) -> _Outcome:
         free = prediction.simulation or simulate(prediction.events, prediction.allocator(), places=True)
     used = prediction.device_used(free)
     if capacity_bytes is None or used <= capacity_bytes or free.failure or prediction.limited is None:
-        return _Outcome(free, free.failure, capacity_bytes=capacity_bytes)
+        # A program that ran on the device already may have gone on to cuDNN's next plans there.
+        doubt = "" if free.failure else doubt_of(prediction.events, free)
+        return _Outcome(free, free.failure, None, doubt, capacity_bytes)
     simulation, doubt = bounded(variants, Limit(max(capacity_bytes - (used - free.peak_reserved), 0), True))
     if simulation.failure is not None or doubt:
         return _Outcome(free, simulation.failure, None, doubt)
@@ -244,6 +252,7 @@ class _AssumedFigures:
     reserved: Range | None = None
     beside: Range | None = None
     notes: tuple[str, ...] = ()
+    causes: Mapping[str, Range] = field(default_factory=dict)
 
 
 def _in_mib(least: int, most: int) -> str:
@@ -264,13 +273,16 @@ def _assumed_figures(
     beside = max(device_used - simulation.peak_reserved, 0)
     other = _other_arrangements(variants, simulation) if outcome.with_room is None else _Arrangements()
     notes, in_use, ends = other.notes, other.allocated, other.reserved
+    causes = {**other.causes}
+    workspaces = _UNASKED if unasked(prediction.events) else _CHOICES
     if profile.measured:
         if not prediction.plain and any(map(_is_off, variants.requests)):
             allocated, held = bounded_ranges(variants, simulation, measured=True)
             in_use, ends = in_use + allocated, ends + held
             if outcome.capacity_bytes is not None and outcome.failure is None:
                 ends = _on_this_device(variants, ends, outcome.capacity_bytes - beside)
-        return _AssumedFigures({}, _span(in_use), _span(ends), None, notes)
+            causes[workspaces] = held
+        return _AssumedFigures({}, _span(in_use), _span(ends), None, notes, _widest(causes, _span(ends)))
     parts = {
         "context and library code": beside,
         "libraries' choices": sum(
@@ -282,6 +294,9 @@ def _assumed_figures(
         return _AssumedFigures(named, None, None, beside_range(profile, beside), notes)
     allocated, held = bounded_ranges(variants, simulation)
     in_use, ends = in_use + allocated, ends + held
+    if outcome.failure is None and (most := most_in_doubt(variants)):
+        in_use, ends, held = (*in_use, most[0]), (*ends, most[1]), (held[0], max(held[1], most[1]))
+    causes[workspaces] = held
     reserved = min(ends), max(ends)
     room = outcome.with_room
     if room is not None:  # the allocator holds what there is
@@ -293,7 +308,19 @@ def _assumed_figures(
             min(reserved[0], *pressed, simulation.peak_reserved),
             max(reserved[1], *pressed, simulation.peak_reserved),
         )
-    return _AssumedFigures(named, _span(in_use), reserved, beside_range(profile, beside), notes)
+        causes[_PRESSURE] = min(pressed, default=0), max(pressed, default=0)
+    around = beside_range(profile, beside)
+    return _AssumedFigures(named, _span(in_use), reserved, around, notes, _widest(causes, reserved))
+
+
+def _widest(causes: Mapping[str, Range], reserved: Range | None) -> dict[str, Range]:
+    """Return the causes that make a difference, within the whole range, the widest first."""
+    if reserved is None:
+        return {}
+    least, most = reserved
+    within = {cause: (max(low, least), min(high, most)) for cause, (low, high) in causes.items()}
+    wide = [(cause, ends) for cause, ends in within.items() if ends[0] < ends[1]]
+    return dict(sorted(wide, key=lambda entry: entry[1][0] - entry[1][1]))
 
 
 def _span(ends: Sequence[int]) -> Range | None:
@@ -323,6 +350,7 @@ class _Arrangements:
     notes: tuple[str, ...] = ()
     allocated: tuple[int, ...] = ()
     reserved: tuple[int, ...] = ()
+    causes: Mapping[str, Range] = field(default_factory=dict)
 
 
 def _other_arrangements(variants: Variants, simulation: Simulation) -> _Arrangements:
@@ -336,7 +364,8 @@ def _other_arrangements(variants: Variants, simulation: Simulation) -> _Arrangem
     if parts:
         notes.append(_PLACES_NOTE.format(" and ".join(parts)))
     allocated, reserved = (side if side[0] < side[1] else () for side in placed or ((0, 0), (0, 0)))
-    return _Arrangements(tuple(notes), allocated, (*(orders or ()), *reserved))
+    causes = {_ORDERS: orders or (0, 0), _PLACES: placed[1] if placed else (0, 0)}
+    return _Arrangements(tuple(notes), allocated, (*(orders or ()), *reserved), causes)
 
 
 def _certainty(
@@ -353,7 +382,7 @@ def _certainty(
     }
     exact, measured, bounded = (sum(sums.values()) for sums in by_rule.values())
     figures = (assumed.by_name, assumed.reserved, assumed.beside, *kept_and_spare, assumed.allocated)
-    return Certainty(exact, measured, bounded, dict(unknown), by_rule, *figures)
+    return Certainty(exact, measured, bounded, dict(unknown), by_rule, *figures, assumed.causes)
 
 
 def _refusals(simulation: Simulation) -> tuple[str, ...]:

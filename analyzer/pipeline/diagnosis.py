@@ -63,6 +63,7 @@ def _fragmentation(analysis: Analysis, estimate: Estimate) -> Fragmentation | No
     for change in SETTINGS:
         if any(getattr(own, name) == value for name, value in change.items()):
             continue
+        here = None
         if "garbage_collection_threshold" in change and not _has_fraction(analysis, own):
             fits = estimate.out_of_memory is None
             held = Held(setting_name(change), needed.peak_allocated, needed.peak_reserved, fits)
@@ -70,10 +71,16 @@ def _fragmentation(analysis: Analysis, estimate: Estimate) -> Fragmentation | No
             held = under_setting(analysis.events, own, change)
             fits = held.peak_reserved + beside <= usable
             if not fits:
-                fits = under_setting(analysis.events, own, change, max(usable - beside, 1)).served
+                here = under_setting(analysis.events, own, change, max(usable - beside, 1))
+                fits = here.served
         rows.append(
             UnderSetting(
-                held.setting, held.peak_allocated, held.peak_reserved, held.peak_reserved + beside, fits
+                held.setting,
+                held.peak_allocated,
+                held.peak_reserved,
+                held.peak_reserved + beside,
+                fits,
+                here.peak_reserved if here is not None and here.served else None,
             )
         )
     rows.sort(key=lambda row: row.peak_reserved)

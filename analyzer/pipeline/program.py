@@ -221,7 +221,7 @@ def concluded(
         profile=followed.profile,
         device_note=followed.device_note,
         naive=_naive(ran),
-        notes=(*_notes(ran), *one.notes(), *ran.caveats, *notes),
+        notes=(*_notes(ran), *_given_back(followed), *one.notes(), *ran.caveats, *notes),
         incomplete=_incomplete(ran.error),
         caveats=ran.caveats,
         unreached=ran.unreached,
@@ -229,6 +229,18 @@ def concluded(
     if ran.trained:
         options = replace(options, mode="train")
     return _with_held(assemble(captured, options, base.named(options.runtime or "pytorch"), limit), graph)
+
+
+def _given_back(followed: Followed) -> tuple[str, ...]:
+    """Return a note on memory given back to the device, of a program that found room for everything."""
+    count = followed.live.retries
+    if not count or followed.live.failures:
+        return ()
+    requests = "1 request was" if count == 1 else f"{count:,} requests were"
+    return (
+        f"near the GPU's limit {requests} served after freed memory was given back to it, which takes time:"
+        " with room the program holds more, and so may a smaller batch",
+    )
 
 
 def _with_held(analysis: Analysis, graph: Graph) -> Analysis:

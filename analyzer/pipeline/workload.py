@@ -229,11 +229,12 @@ class Workload:
         assert self.runtime is not None
         return self.runtime.over_batches(parametric, profile, self.options)
 
-    def analysis(self, batch: int, limit: Limit | None = None) -> Analysis:
-        """Return a fresh analysis at a batch, under a limit as `assemble` takes it. Raises AnalyzerError."""
+    def analysis(self, batch: int, limit: Limit | None = None, needs: bool = True) -> Analysis:
+        """Return a fresh analysis at a batch, under a limit as `assemble` takes it; needs: as of `analysis`.
+        Raises AnalyzerError."""
         if self.runtime is not None:
             return self.assembled(self.captured(batch), batch, limit)
-        return analysis(self._target, self.at(batch), self.progress)
+        return analysis(self._target, self.at(batch), self.progress, needs)
 
     def assembled(
         self, captured: Captured, batch: int, limit: Limit | None = None, known: Prediction | None = None

@@ -9,9 +9,11 @@
    own limit (`Runtime.limited_to`) and the device are part of that analysis, which follows an arena as it
    asks for less where the device has not what it wants. Evaluated batches (`intervals.py`) say up to where
    there is room for all that the runtime wants; an arena that makes do with less may hold more samples: from
-   there on batches are analysed, in steps that double, then by bisection. Of a configuration, whose program
-   is followed as a whole at each batch, the first two say how it grows, and where the search begins.
-4. Lengths are powers of two from `FIRST` on, up to the most positions a configuration has, or to where no GPU
+   there on batches are analysed, in steps that double, then by bisection.
+4. Of a configuration the program is followed as a whole at each batch. The first two say how it grows, and
+   where the search begins; on a further device it begins where growth on the first one puts it, so that
+   little more than the answer and the batch beyond it is followed there.
+5. Lengths are powers of two from `FIRST` on, up to the most positions a configuration has, or to where no GPU
    has room for a single sample.
 
 Not modelled: other processes on the device; of 3, batches below the answer that would fail although it runs:
@@ -32,7 +34,7 @@ from analyzer.options import KeywordsButDevice, Options, takes_options
 from analyzer.pipeline.workload import Progress, Workload
 from analyzer.planning.countdown import Countdown
 from analyzer.planning.intervals import Intervals, intervals_of, uncollected
-from analyzer.planning.search import MOST, Search, assumptions, bisected
+from analyzer.planning.search import MOST, Search, assumptions, bisected, galloped
 from analyzer.recipes.config import opened
 from analyzer.results.estimate import Estimate
 from analyzer.results.fit import Fit, Lengths
@@ -44,6 +46,8 @@ if TYPE_CHECKING:
 __all__ = ["Fit", "fit", "fits", "largest", "largest_batch", "over_lengths"]
 
 FIRST, LAST = 512, 1 << 20
+# Bytes of the device by batch, of a configuration's program that runs.
+Grown = dict[int, int]
 _START, _WIDER = 16, 8
 
 
@@ -80,11 +84,13 @@ def fits(
     limit: str | int | None = None,
     longest: bool = False,
     progress: Progress | None = None,
+    known: Callable[[Fit | AnalyzerError], None] = lambda _: None,
     **options: Any,
 ) -> Iterator[tuple[str | int | None, Fit | AnalyzerError]]:
     """Yield (device, answer or error) for each device, as `fit` does: the target is opened once, and a
     capture for one device serves others with the same program (`Graph.alike`), as does its range of batches:
-    the device with most memory is searched first. Raises AnalyzerError."""
+    the device with most memory is searched first, and growth as it is there is known to the others. known:
+    hears each answer as soon as there is one. Raises AnalyzerError."""
     batch = options.pop("batch", None)
     if batch is not None and not longest:
         raise InputError("the largest batch is what is asked for", "leave batch out")
@@ -93,12 +99,17 @@ def fits(
     if samples is not None:
         workload = workload.fixed(batch=samples)
 
+    grown: Grown = {}
+
     def answer(device: str | int | None) -> Fit | AnalyzerError:
+        result: Fit | AnalyzerError
         with uncollected():
             try:
-                return replace(largest(workload.on(device), limit, progress), samples=samples)
+                result = replace(largest(workload.on(device), limit, progress, grown), samples=samples)
             except AnalyzerError as error:
-                return error
+                result = error
+        known(result)
+        return result
 
     most = max(devices, key=_memory)
     first = answer(most)
@@ -106,14 +117,20 @@ def fits(
         yield device, first if device == most else answer(device)
 
 
-def largest(workload: Workload, limit: str | int | None = None, progress: Progress | None = None) -> Fit:
-    """Return the largest batch of an open target, as `fit` does."""
+def largest(
+    workload: Workload,
+    limit: str | int | None = None,
+    progress: Progress | None = None,
+    grown: Grown | None = None,
+) -> Fit:
+    """Return the largest batch of an open target, as `fit` does. grown: filled with how a configuration's
+    need grows, and read where that is known from another device."""
     nbytes = None if limit is None else _bytes(limit)
     if nbytes is None:
         workload = _on_device(workload)
     if workload.runtime is not None and workload.runtime.takes_limits:
         return Search(workload, nbytes, progress).answer()
-    return by_analyses(workload, nbytes, progress)
+    return by_analyses(workload, nbytes, progress, grown)
 
 
 def largest_batch(workload: Workload, known: Analysis, progress: Progress | None = None) -> int:
@@ -149,10 +166,11 @@ def over_lengths(
     while alive and length <= last:
         row: list[Fit | None] = [None] * len(devices)
         try:
+            grown: Grown = {}
             sized = workload.fixed(length=length)  # what is captured for one device serves the others
             for place in sorted(alive):
                 steps.begin(f"length {length:,} on {devices[place]}")
-                row[place] = fit = largest(sized.on(devices[place]), None, steps.tell)
+                row[place] = fit = largest(sized.on(devices[place]), None, steps.tell, grown)
                 if fit.batch == 0:
                     alive.discard(place)
         except AnalyzerError as error:
@@ -167,8 +185,11 @@ def over_lengths(
     return Lengths(target, tuple(devices), rows, notes)
 
 
-def by_analyses(workload: Workload, limit: int | None, progress: Progress | None) -> Fit:
-    """Return the largest batch under `limit` bytes of the allocator. Raises AnalyzerError."""
+def by_analyses(
+    workload: Workload, limit: int | None, progress: Progress | None, grown: Grown | None = None
+) -> Fit:
+    """Return the largest batch under `limit` bytes of the allocator; grown: as of `largest`. Raises
+    AnalyzerError."""
     if limit is not None:
         if workload.runtime is None:
             what = "a configuration" if workload.config else "a target that is analysed as a whole"
@@ -178,29 +199,36 @@ def by_analyses(workload: Workload, limit: int | None, progress: Progress | None
     def analysed(batch: int) -> Analysis:
         if progress is not None:
             progress(f"batch {batch}")
-        return workload.analysis(batch)
+        return workload.analysis(batch, needs=not _makes_tokens(workload.options))
 
-    first = analysed(1)
-    known: dict[int, Estimate] = {1: first.estimate}
+    grown = {} if grown is None else grown
+    start = _full(grown, workload) if workload.config and grown else 1
+    first = analysed(start)
+    known: dict[int, Estimate] = {start: first.estimate}
 
     def runs(batch: int) -> bool:
         if batch not in known:
             known[batch] = analysed(batch).estimate
         return known[batch].within(known[batch].allowed_bytes) and not known[batch].doubt
 
-    low, step = 0, 1
-    if runs(1):
-        low = _by_slope(known[1], runs, known) if workload.config else 1
-        if workload.runtime is not None:
-            low = _with_room(workload, first.estimate)
-    if not runs(max(low, 1)):
-        low = 0  # what was evaluated is not what is analysed
-    while low < MOST and runs(min(low + step, MOST)):
-        low, step = min(low + step, MOST), 2 * step
-    bisected(low, min(low + step, MOST), runs)
+    if workload.config:
+        if start == 1 and runs(1):
+            start = _by_slope(known[1], runs, known)
+        galloped(start, 0, MOST, runs)
+        served = [size for size in known if runs(size)]
+        grown |= {size: known[size].device_used for size in served}
+    else:
+        low, step = 0, 1
+        if runs(1):
+            low = 1 if workload.runtime is None else _with_room(workload, first.estimate)
+        if not runs(max(low, 1)):
+            low = 0  # what was evaluated is not what is analysed
+        while low < MOST and runs(min(low + step, MOST)):
+            low, step = min(low + step, MOST), 2 * step
+        bisected(low, min(low + step, MOST), runs)
     batch = max((size for size, estimate in known.items() if runs(size)), default=0)
     at, beyond = known.get(batch), known.get(batch + 1)
-    some = at or known[1]
+    some = at or first.estimate
     besides = some.device_used - some.peak_reserved
     room = max(some.allowed_bytes - besides, 0) if limit is None else limit
     return Fit(
@@ -226,6 +254,21 @@ def _by_slope(one: Estimate, runs: Callable[[int], bool], known: Mapping[int, Es
     while not runs(batch):
         batch, step = max(batch - step, 2), 2 * step
     return batch
+
+
+def _full(grown: Grown, workload: Workload) -> int:
+    """Return the batch at which growth as on another device fills this one."""
+    low, high = min(grown), max(grown)
+    profile = resolve(workload.options.device)[0]
+    usable = min(profile.usable_bytes, workload.options.budget_bytes or profile.usable_bytes)
+    a_sample = max((grown[high] - grown[low]) / max(high - low, 1), 1)
+    return min(max(low + int((usable - grown[low]) / a_sample), 1), MOST - 1) if low < high else 1
+
+
+def _makes_tokens(options: Options) -> bool:
+    """Return whether a configuration's program generates: it is followed on the device, and its need with
+    room, which decides nothing here, would cost as much again."""
+    return options.mode == "generate" or options.task == "grpo"
 
 
 def _with_room(workload: Workload, first: Estimate) -> int:

@@ -24,7 +24,8 @@ sizes.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from itertools import pairwise
 
 from analyzer.analysis import Analysis
 from analyzer.errors import AnalyzerError
@@ -35,7 +36,7 @@ from analyzer.results.estimate import Estimate, OutOfMemory
 from analyzer.results.fit import Fit
 from analyzer.runtimes.base import Limit
 from analyzer.runtimes.batches import Figures
-from analyzer.runtimes.bounded import convolves, unasked
+from analyzer.runtimes.bounded import bounded, convolves, unasked
 from analyzer.runtimes.ranges import held_under
 from analyzer.runtimes.variants import Variants
 
@@ -48,6 +49,8 @@ _FIRST_TOGETHER, _TOGETHER = 8, 1024
 # Batches below an answer that are looked at for gaps, where each asks cuDNN about all convolutions and none
 # can change the answer.
 _ASKED_BELOW = 16
+# Batches in doubt whose figures are compared.
+_COMPARED = 8
 
 
 class Search:
@@ -269,29 +272,21 @@ class Search:
             self.captured[batch] = self.intervals.proven(batch, self.limit)
         return self.captured[batch].estimate
 
-    def range_notes(self, batch: int) -> tuple[str, ...]:
-        """Return a note on the largest batches with the most and least memory beside the allocator."""
+    def ends(self, batch: int) -> tuple[int, int] | None:
+        """Return the largest batches with the most and least memory beside the allocator; None where that is
+        certain."""
         shown = (self.at(batch) if batch else self.smallest).estimate
         known, needed = shown.certainty, shown.needed
         in_doubt = known.beside_range or known.kept_bytes or known.spare_bytes
         if not in_doubt or self.limit is not None:
-            return ()
+            return None
         beside = needed.device_used - needed.peak_reserved
         least, most = known.beside_range or (beside, beside)
         changes = (beside - most - known.kept_bytes, beside - least + known.spare_bytes)
         ends = [self.largest_evaluated(batch, change) for change in changes]
         # As the answer itself, an end has no gap below: fragmented memory would else put it on the answer's
         # other side.
-        fewest, largest = min(ends[0], batch), max(ends[1], batch)
-        if fewest == largest:
-            return (
-                f"{batch:,} too where the context and library code are larger or smaller, and the driver"
-                " keeps more or less",
-            )
-        return (
-            f"between {fewest:,} and {largest:,}, as the context and library code may be larger or smaller,"
-            " and the driver keeps more or less",
-        )
+        return min(ends[0], batch), max(ends[1], batch)
 
     def largest_evaluated(self, batch: int, change: int) -> int:
         """Return the largest batch that runs under a moved limit, looked for from where growth as at `batch`
@@ -324,9 +319,8 @@ class Search:
         refused = self.refused.get(perhaps + 1, "") if batch else ""
         fails = max(perhaps + 1, self.start)
         tried = perhaps < MOST and not refused
-        unsure = (
-            (f"up to {perhaps:,} may run too: {self.at(perhaps).estimate.doubt}",) if perhaps > batch else ()
-        )
+        unsure = self.unsure(batch, perhaps)
+        ends = self.ends(batch)
         shown = self.at(batch) if batch else self.smallest
         also = tuple(sorted(other for other, runs in self.known.items() if runs and other > batch))
         gaps = tuple(sorted(other for other, runs in self.known.items() if not runs and other < batch))
@@ -346,7 +340,7 @@ class Search:
                 *(self.at(batch).notes if batch else ()),
                 *unsure,
                 *assumptions(shown),
-                *self.range_notes(batch),
+                *_range_notes(batch, ends),
                 *self.refusals(perhaps),
             ),
             gaps=gaps,
@@ -357,7 +351,48 @@ class Search:
             refused=refused,
             verdict=verdict,
             reserved_range=held,
+            beyond_verdict=self.beyond_verdict(fails, ends) if tried else "",
         )
+
+    def unsure(self, batch: int, perhaps: int) -> tuple[str, ...]:
+        """Return notes on the batches above the answer that are in doubt, up to `perhaps`."""
+        if perhaps == batch:
+            return ()
+        figures = {size: self.intervals.at(size) for size in range(batch, perhaps + 1)[:_COMPARED]}
+        above = {size: (one.peak_allocated, one.peak_reserved) for size, one in figures.items()}
+        sizes = f"batch {perhaps:,}" if perhaps == batch + 1 else f"batch {batch + 1:,} to {perhaps:,}"
+        return (f"{sizes} may not fit: {self.at(perhaps).estimate.doubt}", *less_for_more(above, "batch"))
+
+    def beyond_verdict(self, fails: int, ends: tuple[int, int] | None) -> str:
+        """Return the verdict of the batch that fails."""
+        possible = ends is not None and fails <= ends[1]
+        return "may not fit" if possible or self.at(fails).estimate.doubt else "does not fit"
+
+
+def _range_notes(batch: int, ends: tuple[int, int] | None) -> tuple[str, ...]:
+    """Return a note on the largest batches with the most and least memory beside the allocator."""
+    if ends is None:
+        return ()
+    why = "the context and library code may be larger or smaller, and the driver may keep more or less"
+    if ends[0] == ends[1]:
+        return (f"the largest batch is {batch:,} in either case: {why}",)
+    return (f"the largest batch is between {ends[0]:,} and {ends[1]:,}: {why}",)
+
+
+def less_for_more(known: Mapping[int, tuple[int, int]], name: str) -> tuple[str, ...]:
+    """Return a note on the first size that holds less than the next smaller one, and why; () without one.
+    known: bytes allocated and reserved at the peak by size; name: of the size."""
+    for less, more in pairwise(sorted(known)):
+        (used, held), (used_more, held_more) = known[less], known[more]
+        if held_more < held:
+            why = (
+                "more is in use, and which freed blocks serve again depends on their sizes"
+                if used_more > used
+                else "less is in use at the peak; a workspace depends on the algorithm a library takes"
+            )
+            figures = f"{held_more / 2**20:,.0f} MiB, not {held / 2**20:,.0f}"
+            return (f"{name} {more:,} holds less than {name} {less:,} ({figures}): {why}",)
+    return ()
 
 
 def _shared_end(batch: int) -> int:
@@ -402,7 +437,8 @@ def fit_verdict(
         more = limit + beside - fewest + known.spare_bytes
     variants = Variants(analysis.prediction)
     ends = held_under(variants, Limit(more, device_bound), Limit(less, device_bound))
-    if (ends[1] is None) if runs else (ends[0] is not None):
+    in_doubt = runs and bool(bounded(variants, Limit(less, device_bound))[1])
+    if in_doubt or ((ends[1] is None) if runs else (ends[0] is not None)):
         word = "may not fit"
     least, largest = (limit if end is None else end for end in ends)
     return word, (min(least, held), max(largest, held))

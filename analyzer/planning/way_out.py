@@ -157,7 +157,18 @@ def _followed(
     if not _trains_as(before, program.ran.graph, edit.cuts):
         return None
     estimate = concluded(program, options, str(path)).estimate
-    return estimate if estimate.verdict() == "fits" else None
+    return estimate if _has_room(estimate) else None
+
+
+def _has_room(estimate: Estimate) -> bool:
+    """Return whether a followed program fits, whatever the process takes beside its allocator: one that has
+    room for its workspaces as they are goes on to smaller ones where cuDNN's are larger."""
+    certainty, beside = estimate.certainty, estimate.device_used - estimate.peak_reserved
+    most = max((certainty.beside_range or (beside, beside))[1], beside) + certainty.kept_bytes
+    within = estimate.within(estimate.allowed_bytes) and not (estimate.doubt or estimate.at_least)
+    return estimate.verdict() == "fits" or (
+        within and estimate.peak_reserved + most <= estimate.allowed_bytes
+    )
 
 
 def _trains_as(before: Graph, after: Graph, cuts: bool) -> bool:

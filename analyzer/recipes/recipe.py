@@ -11,7 +11,7 @@ import importlib.util
 from dataclasses import dataclass, fields
 
 from analyzer import parallelism
-from analyzer.errors import MissingDependencyError, OptionError, did_you_mean
+from analyzer.errors import MissingDependencyError, OptionError, did_you_mean, install
 from analyzer.options import Options, OverridableDefault, Task
 from analyzer.parallelism import Parallelism
 from analyzer.ranks import Rank
@@ -291,13 +291,19 @@ class Recipe(Options):
         return f"{self.config.name} ({self.task}, length {self.length:,}{tokens})"
 
 
+# Of this project's extra `llm` (`pyproject.toml`).
+_OF_EXTRA = {"transformers", "accelerate", "bitsandbytes", "huggingface_hub", "peft"}
+
+
 def require_packages(recipe: Recipe) -> None:
     """Raises MissingDependencyError, in one sentence, for packages of the program that are not installed."""
     missing = [name for name in recipe.packages if importlib.util.find_spec(name) is None]
     if missing:
         raise MissingDependencyError(
             f"{recipe.config.name} needs packages that are not installed: {', '.join(missing)}",
-            f"pip install {' '.join(name.replace('_', '-') for name in missing)}",
+            f"{install('llm')} brings them"
+            if set(missing) <= _OF_EXTRA
+            else f"pip install {' '.join(name.replace('_', '-') for name in missing)}",
         )
 
 

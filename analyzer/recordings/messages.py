@@ -10,6 +10,7 @@
    least is assumed, and the advice says so.
 4. Errors outside PyTorch's allocator (a context, a library's handle, NCCL) have no sizes.
 5. Of several errors in a log the last counts; a size that is not printed is not guessed.
+6. The user's own line is that of the traceback before PyTorch's error (`tracebacks.py`).
 
 Source: `c10/cuda/CUDACachingAllocator.cpp` (1.0 to 2.13, `format_size`), `CUDAMallocAsyncAllocator.cpp`;
 `onnxruntime/core/framework/bfc_arena.cc`, `core/providers/cuda/cuda_call.cc`; `vllm/v1/core/
@@ -18,9 +19,12 @@ kv_cache_utils.py`, `vllm/v1/worker/utils.py`, `vllm/worker/worker.py`.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 
+from analyzer.recordings.tracebacks import Place, place_before
 from analyzer.results.recording import Figure, Message
 
 _UNITS = {
@@ -65,7 +69,21 @@ def understood(text: str) -> Message | None:
     """Return the last error for want of memory in a text; None if there is none that is known."""
     readers = (_pytorch, _malloc_async, _outside, _onnxruntime, _vllm)
     errors = [(at, message) for reader in readers for at, message in reader(text)]
-    return max(errors, key=lambda entry: entry[0])[1] if errors else None
+    if not errors:
+        return None
+    at, message = max(errors, key=lambda entry: entry[0])
+    return _placed(message, place_before(text, at)) if message.source.startswith("PyTorch") else message
+
+
+def _placed(message: Message, place: Place | None) -> Message:
+    """Return a message of PyTorch's with the user's own line, and how the script is followed."""
+    script = (place.script if place is not None else "") or "SCRIPT"
+    followed = (
+        f"analyze run --device GPU {script}, with the arguments it had, says who holds the memory and which"
+        " changes make it fit",
+        f"analyze fit --vary=--batch-size --device GPU {script} finds its largest batch",
+    )
+    return replace(message, advice=(*message.advice, *followed), place="" if place is None else str(place))
 
 
 def size(nbytes: int) -> str:
@@ -143,7 +161,7 @@ def _of_pytorch(figures: dict[str, Figure], quoted: str, backend: str) -> Messag
         advice.append(
             f"at least {size(missing)} have to go even if nothing lay in pieces: a smaller batch or"
             " sequence, lower"
-            " precision, checkpointing; analyze fit and analyze advise say which suffices"
+            " precision, checkpointing"
         )
     room = f", {size(of('free'))} free of {size(of('total'))}" if "total" in figures else ""
     verdict = f"out of memory: {size(requested)} requested with {size(used)} in use{room}"
@@ -226,7 +244,7 @@ def _outside(text: str) -> Iterator[tuple[int, Message]]:
                 " find room only where PyTorch and other processes leave some: see nvidia-smi",
                 "leave them some: torch.cuda.empty_cache() before it, or"
                 " torch.cuda.set_per_process_memory_fraction(0.9) at the start, with a smaller batch",
-                "analyze run SCRIPT says what the process takes beside the allocator (the row 'device')",
+                "the row 'device' of analyze run is the process with what it takes beside the allocator",
             )
             verdict = f"out of memory: {who} found none beside PyTorch's allocator"
             yield (
@@ -299,6 +317,10 @@ _VLLM_NEEDS = re.compile(
     r" than the available KV cache memory \((-?\d{1,9}(?:\.\d{1,4})?) GiB\)"
     r"(?:\.\sBased on the available memory, the estimated maximum model length is (\d{1,12}))?"
 )
+# The share that an engine logs when it starts (`vllm/worker/worker.py`).
+_VLLM_SHARE = re.compile(
+    r"total_gpu_memory \((\d{1,9}(?:\.\d{1,4})?) ?GiB\) x gpu_memory_utilization \((0\.\d{1,6})\)"
+)
 _VLLM_SAMPLER = re.compile(
     r"CUDA out of memory occurred when warming up sampler with (\d{1,9}) dummy requests"
 )
@@ -347,7 +369,8 @@ def _too_few_tokens(match: re.Match[str]) -> tuple[str, list[Figure], list[str]]
         [],
         [
             f"--max-model-len {tokens} at most, or {length / max(tokens, 1):.2f} times the cache memory:"
-            " raise --gpu-memory-utilization, --kv-cache-dtype fp8 halves a token"
+            " --gpu-memory-utilization where the GPU has so much; --kv-cache-dtype fp8 halves a token,"
+            f" which is {'enough' if length <= 2 * tokens else 'not enough alone'}"
         ],
     )
 
@@ -364,7 +387,7 @@ def _too_little_cache(match: re.Match[str]) -> tuple[str, list[Figure], list[str
         (there.nbytes - there.precision_bytes) * length // max(needed.nbytes + needed.precision_bytes, 1), 0
     )
     missing = needed.nbytes - there.nbytes
-    advice = [f"{size(missing)} more for the cache: raise --gpu-memory-utilization, or --kv-cache-dtype fp8"]
+    advice = [*_more_cache(missing, needed.nbytes, there.nbytes, match.string)]
     if match[4]:
         advice.insert(0, f"--max-model-len {match[4]} fits, as vLLM estimates itself")
     elif fits:
@@ -375,6 +398,31 @@ def _too_little_cache(match: re.Match[str]) -> tuple[str, list[Figure], list[str
         [needed, there],
         advice,
     )
+
+
+def _more_cache(missing: int, needed: int, there: int, log: str) -> Iterator[str]:
+    """Yield what gives more cache, or takes less of it, and whether it is enough alone."""
+    shares = list(_VLLM_SHARE.finditer(log))
+    share, total = (float(shares[-1][2]), float(shares[-1][1]) * 2**30) if shares else (0.9, 0.0)
+    least = missing / max(1 - share, 1e-9)
+    if not total:
+        yield (
+            f"{size(missing)} are missing: a higher --gpu-memory-utilization than {share:g} is enough only on"
+            f" a GPU of more than {size(math.ceil(least))}"
+        )
+    elif least <= total:
+        yield f"--gpu-memory-utilization {share + missing / total:.3f}: {size(missing)} more"
+    else:
+        gained = int((1 - share) * total)
+        yield (
+            f"--gpu-memory-utilization is not enough alone: 1 instead of {share:g} gives {size(gained)} of"
+            f" {size(missing)} missing"
+        )
+    saved = needed - needed // 2
+    if needed // 2 <= there:
+        yield f"--kv-cache-dtype fp8: a request then takes {size(needed // 2)}, which fits"
+    else:
+        yield f"--kv-cache-dtype fp8 is not enough alone: saves {size(saved)} of {size(missing)} missing"
 
 
 def _too_many_requests(match: re.Match[str]) -> tuple[str, list[Figure], list[str]]:

@@ -78,7 +78,7 @@ def fits(answers: Sequence[Fit], view: View = PLAIN) -> str:
     """Return the page of largest batches: bars, failures beyond them, the last batch's timeline."""
     body: list[str] = []
     several = len(answers) > 1
-    what = "batch" if answers[0].samples is None else "length"
+    what = answers[0].what
     if several:
         most = max(*(fit.batch for fit in answers), 1)
         rows = (
@@ -105,7 +105,8 @@ def fits(answers: Sequence[Fit], view: View = PLAIN) -> str:
         ]
         if not several and shown is not None:
             shown = shown if fit.at is None else fit.at
-            which = f"Batch {fit.batch:,}" if fit.at is not None else "Batch 1, until it fails"
+            named = fit.option or "Batch"
+            which = f"{named} {fit.batch:,}" if fit.at is not None else f"{named} 1, until it fails"
             body.append(html.course(shown, len(views), which))
             views.append(html.view_data(shown))
     devices = [clean(plan.known_of(fit).device) for fit in answers]

@@ -197,7 +197,8 @@ def fits_text(fits: Sequence[Fit], view: View = PLAIN) -> str:
     """Return the verdict, what fails beyond it and why; for several devices a table first."""
     lines: list[str] = []
     if len(fits) > 1:
-        columns = [Column("device", 14, least=13), Column("batch", 8)]
+        what = fits[0].what
+        columns = [Column("device", 14, least=13), Column(what, max(len(what) + 2, 8))]
         columns += [Column("limit MiB", 14, rank=1), Column("headroom MiB", 15)]
         columns += [Column("step", 9, rank=2), Column("samples/s", 11, rank=3)]
         rows = []
@@ -220,11 +221,11 @@ def known_of(fit: Fit) -> Any:
 def fit_lines(fit: Fit, verbose: bool = False) -> list[str]:
     estimate = known_of(fit)
     where = _where(estimate) if fit.device_bound else f"with {size(fit.limit)} for the allocator"
-    what = "batch" if fit.samples is None else "length"
+    what = fit.what
     if fit.brief is None:
-        lines = [f"not even one sample runs {where}"]
+        lines = [f"{f'{what} 1 does not fit' if fit.option else 'not even one sample runs'} {where}"]
     else:
-        best = f"largest batch {fit.batch:,}" if fit.samples is None else f"greatest length {fit.batch:,}"
+        best = f"{'greatest' if what == 'length' else 'largest'} {what} {fit.batch:,}"
         lines = [
             f"{best} {where}: {size(fit.brief.peak_reserved)} of {size(fit.limit)} held, "
             f"headroom {size(fit.headroom)} ({percent(fit.headroom, fit.limit)})"
@@ -247,12 +248,15 @@ def fit_lines(fit: Fit, verbose: bool = False) -> list[str]:
     if fit.refused:
         lines.append(f"at {what} {fit.fails:,} the program itself fails: {clean(fit.refused)}")
     elif fit.failure is not None:
-        lines += _failure(f"{what} {fit.fails or fit.batch + 1:,}", fit.failure)
+        word = fit.beyond_verdict or "does not fit"
+        lines += _failure(f"{what} {fit.fails or fit.batch + 1:,} {word}", fit.failure)
     elif fit.beyond is not None and not fit.beyond.fits():
         lines.append(
             f"{what} {fit.fails or fit.batch + 1:,} needs {size(fit.beyond.device_used)} of"
             f" {size(fit.beyond.allowed_bytes)}"
         )
+    elif fit.beyond is not None and fit.beyond.doubt:
+        lines.append(f"{what} {fit.fails:,} may not fit: {clean(fit.beyond.doubt)}")
     else:
         lines.append(f"it runs; no {what} above that was tried")
     if fit.gaps:
@@ -271,14 +275,16 @@ def _counted(batches: Sequence[int]) -> str:
     return f"{len(batches):,} batches between {batches[0]:,} and {batches[-1]:,}"
 
 
-def _failure(size_named: str, failed: OutOfMemory) -> list[str]:
-    """Return two lines on the request that found no room: what, where, and what was free."""
+def _failure(verdict: str, failed: OutOfMemory) -> list[str]:
+    """Return two lines on the request that found no room: what, where, and what was free. verdict: of which
+    size."""
     what = clean(failed.operator).removeprefix("aten::").removesuffix(".default") or clean(failed.label)
     where = ", ".join(filter(None, (clean(failed.module), clean(failed.source))))
     pieces = f"{failed.free_count} pieces, the largest {size(failed.largest_free_bytes)}"
     return [
-        f"{size_named} fails in {clean(failed.phase) or 'the end'}: {size(failed.requested_bytes)} for {what}"
-        + (f" ({where})" if where else ""),
+        f"{verdict}: no memory for {size(failed.requested_bytes)} of {what}"
+        + (f" ({where})" if where else "")
+        + f", in {clean(failed.phase) or 'the end'}",
         f"  {size(failed.allocated_bytes)} in use, {size(failed.reserved_bytes)} of"
         f" {size(failed.limit_bytes)} held; {size(failed.free_bytes)} free in {pieces}",
     ]
@@ -296,6 +302,7 @@ def fits_json(fits: Sequence[Fit], _: View = PLAIN) -> str:
                 "device": estimate.device,
                 "batch": fit.batch,
                 "samples": fit.samples,
+                "option": fit.option,
                 "limit_bytes": fit.limit,
                 "device_bound": fit.device_bound,
                 "headroom_bytes": fit.headroom,

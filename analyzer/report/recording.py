@@ -174,6 +174,7 @@ def message(explained: Message, view: View = PLAIN) -> str:
 
     parts: list[RenderableType] = [
         Text(clean(explained.verdict), style="bold red"),
+        *([Text(f"at {clean(explained.place)}")] if explained.place else []),
         Text(f"message of {explained.source}", style="dim"),
     ]
     rows: list[tuple[str, ...]] = [
@@ -212,6 +213,7 @@ def message_html(explained: Message, view: View = PLAIN) -> str:
     ]
     body = [
         page.verdict(False, explained.verdict),
+        page.paragraph(f"at {explained.place}") if explained.place else "",
         page.table(("figure", "", "bytes"), rows, (1, 2)) if rows else "",
         page.heading("Way out") if explained.advice else "",
         page.items(explained.advice),

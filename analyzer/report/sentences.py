@@ -14,6 +14,7 @@ from analyzer.report.command_line import written
 from analyzer.report.words import clean, duration, operator_name, percent, size, span, tail, unit
 
 if TYPE_CHECKING:
+    from analyzer.results.diagnosis import UnderSetting
     from analyzer.results.estimate import Estimate, MarkRow, OutOfMemory
 
 _RULES_SHOWN = 3
@@ -89,7 +90,7 @@ def _other_sentences(estimate: Estimate) -> list[str]:
         )
     if estimate.doubt:
         fits = estimate.within(estimate.allowed_bytes)
-        lines.append(f"it may {'fail' if fits else 'run'} nevertheless: {clean(estimate.doubt)}")
+        lines.append(f"it may {'fail' if fits else 'run nevertheless'}: {clean(estimate.doubt)}")
     if estimate.out_of_memory is not None and not estimate.stopped:
         lines.append(f"first failed allocation: {_ended(estimate.out_of_memory)}")
     return lines
@@ -122,11 +123,12 @@ def _verdict(words: Mapping[str, str], estimate: Estimate, limit: int, where: st
         return False, f"{words[verdict]}: {used} of {size(limit)} {where}, {uncounted(estimate)}"
     if verdict == "may not fit":
         least, most = estimate.device_range
-        sentence = f"{used} of {size(limit)} {where}"
+        sentence, certainty = f"{used} of {size(limit)} {where}", estimate.certainty
         if size(least) != size(most):
             sentence += f", between {size(least)} and {size(most)}"
-        certainty = estimate.certainty
-        if most <= limit and certainty.kept_bytes:
+            if cause := next(iter(certainty.causes), ""):
+                sentence += f", depending on {clean(cause)}"
+        if limit - certainty.kept_bytes < most <= limit:
             sentence += f", and the driver may keep {size(certainty.kept_bytes)} more of it"
         if least > limit and certainty.spare_bytes:
             sentence += f", and the driver may have {size(certainty.spare_bytes)} more"
@@ -295,12 +297,23 @@ def assumed(estimate: Estimate) -> list[str]:
         if estimate.runtime == "onnxruntime" and not estimate.certainty.bounded:
             return []  # the runtime's own note says how processes differ
         between = f"{span(size(least), size(most))} reserved, {span(size(low), size(high))} of device memory"
-        return [f"between bounds: {between}"] if least != most else []
+        return [f"between bounds: {between}", *_causes(estimate)] if least != most else []
     named = ", ".join(f"{clean(name)} {size(nbytes)}" for name, nbytes in estimate.certainty.assumed.items())
     sentence = f"so device memory may be {span(size(low), size(high))}"
     if least != most:
         sentence += f", reserved {span(size(least), size(most))}"
-    return [f"assumed, since {tail(clean(estimate.device), 20)} was not measured: {named}", sentence]
+    first = f"assumed, since {tail(clean(estimate.device), 20)} was not measured: {named}"
+    return [first, sentence, *_causes(estimate)]
+
+
+def _causes(estimate: Estimate) -> list[str]:
+    """Return a sentence on why the allocator may hold more or less, by how much each; none without."""
+    named = [
+        f"{clean(cause)} ({span(size(least), size(most))})"
+        for cause, (least, most) in estimate.certainty.causes.items()
+        if size(least) != size(most)
+    ]
+    return [f"reserved memory depends on {'; '.join(named)}"] if named else []
 
 
 def fragmented(estimate: Estimate) -> str:
@@ -317,14 +330,26 @@ def fragmented(estimate: Estimate) -> str:
             f" largest {size(waste.largest_bytes)} for {place} with {size(waste.free_bytes)} free in pieces"
         )
     is_short = estimate.out_of_memory is not None or not estimate.fits()
-    settings = "; ".join(
-        f"{clean(row.setting)} {size(row.peak_reserved)}{' (fits)' if row.fits and is_short else ''}"
-        for row in waste.settings
-    )
+    settings = "; ".join(f"{clean(row.setting)} {_would_hold(row, is_short)}" for row in waste.settings)
     return (
         f"Fragmentation: {size(room.peak_reserved)} held for {size(room.peak_allocated)} in use{missed}."
         f" PYTORCH_ALLOC_CONF would hold: {settings}"
     )
+
+
+# Names of changes that newcomers read.
+_PLAIN = {
+    "saved tensors wait on the host": "what the backward pass needs is kept in the computer's memory (slower)"
+}
+
+
+def _would_hold(row: UnderSetting, is_short: bool) -> str:
+    """Return the bytes under a setting; of one that fits a short device, those held there."""
+    if not (row.fits and is_short):
+        return size(row.peak_reserved)
+    if row.here_bytes is None:
+        return f"{size(row.peak_reserved)} (fits)"
+    return f"{size(row.here_bytes)} (fits: freed memory is given back; {size(row.peak_reserved)} with room)"
 
 
 def remedies(estimate: Estimate) -> list[str]:
@@ -332,7 +357,8 @@ def remedies(estimate: Estimate) -> list[str]:
     lines = []
     for remedy in estimate.remedies:
         numbers = ", changes numbers" if remedy.numbers else ""
-        lines.append(f"{clean(remedy.name)}: {size(remedy.device_used)}{numbers}")
+        name = _PLAIN.get(remedy.name, remedy.name)
+        lines.append(f"{clean(name)}: {size(remedy.device_used)}{numbers}")
         typed = remedy.typed.splitlines()
         if remedy.kind == "patch":
             typed = [line for line in typed if not line.startswith(("---", "+++"))]

@@ -39,7 +39,7 @@ def budget_terms(serving: Serving) -> list[tuple[str, int]]:
         ("- weights", budget.weights),
         ("- activations of the profile run", budget.activations),
         ("- outside PyTorch", budget.outside),
-        ("- CUDA graphs", budget.graphs),
+        *([("- CUDA graphs", budget.graphs)] if budget.graphs else []),
         ("= cache", serving.available),
     ]
 
@@ -87,8 +87,6 @@ def text(serving: Serving, _: View = PLAIN) -> str:
 def budget_notes(serving: Serving) -> Iterator[str]:
     """Yield notes on what the arithmetic leaves out."""
     budget, cache = serving.budget, serving.cache
-    if budget is not None:
-        yield ("the device's memory is nvidia-smi's; CUDA, and so vLLM, counts up to 2 % less")
     if len(cache.kept) > 1:
         before = cache.tokens_until_0_20(serving.blocks)
         yield (
@@ -101,7 +99,9 @@ def budget_notes(serving: Serving) -> Iterator[str]:
             " vLLM's kernels take less (--activations: what it logs)"
         )
     if budget is not None and not budget.graphs:
-        yield ("CUDA graphs are not counted: vLLM takes off what it estimates them at (--graphs)")
+        yield (
+            "CUDA graphs are not counted, so the cache is smaller by what vLLM logs for them (--graphs SIZE)"
+        )
 
 
 def engine_text(memory: EngineMemory, _: View = PLAIN) -> str:

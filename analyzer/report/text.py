@@ -48,6 +48,7 @@ _BESIDE_BAR = 44
 _NARROW = 64
 _WHAT_WIDTH = 34
 _UNKNOWN_SHOWN = 8
+_BELOW_ADVICE = 5
 
 
 def render(estimate: Estimate, view: View = PLAIN) -> str:
@@ -112,13 +113,18 @@ def parts(
         parts += [
             "",
             Text.assemble(("Largest tensors at the peak", "bold"), (" (analyze explain RULE)", "dim")),
-            _tensors(estimate.top(view.top), view),
+            _tensors(estimate.top(_rows_shown(estimate, view)), view),
         ]
     if estimate.engine != "recording":  # which happened
         parts += ["", *_certainty(estimate)]
     if notes := other_notes(estimate):
         parts += ["", Text("Notes", style="bold"), _notes(folded(notes, view.verbose))]
     return parts
+
+
+def _rows_shown(estimate: Estimate, view: View) -> int:
+    """Return how many of the largest tensors are shown: fewer below ways out, unless a number was given."""
+    return _BELOW_ADVICE if estimate.remedies and view.top == PLAIN.top else view.top
 
 
 def summary(estimate: Estimate, view: View = PLAIN) -> str:

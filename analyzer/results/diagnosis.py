@@ -7,14 +7,16 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class UnderSetting:
-    """Bytes that the same requests reserve under an allocator's setting. fits: all are served on the
-    device."""
+    """Bytes that the same requests reserve under an allocator's setting, with room. fits: all are served on
+    the device. here_bytes: reserved on the device, where that is less since freed memory is given back; None
+    elsewhere."""
 
     setting: str
     peak_allocated: int
     peak_reserved: int
     device_used: int
     fits: bool
+    here_bytes: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from bisect import bisect_left
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -142,6 +142,8 @@ class Certainty:
     kept_bytes, spare_bytes: how much less than the device's capacity CUDA may have with another driver, and
         how much more.
     allocated_range: least and most bytes allocated at the peak, where processes differ; else None.
+    causes: why the allocator may hold more or less -> least and most bytes it holds by that alone, the widest
+        first; empty in an estimate saved before they were kept.
     """
 
     exact: int
@@ -155,6 +157,7 @@ class Certainty:
     kept_bytes: int = 0
     spare_bytes: int = 0
     allocated_range: tuple[int, int] | None = None
+    causes: Mapping[str, Sequence[int]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -413,13 +416,13 @@ class Estimate:
 
         "may not fit": the figure does, and it is a lower bound (`at_least`), or on this GPU, which nobody
         measured, or in another order of the program's threads, more may be taken, or the driver may keep what
-        is needed; or it does not, and less may, or the driver may have more to give, or it runs with the
-        least that cuDNN's workspaces may be (`doubt`).
+        is needed; or it does not, and less may, or the driver may have more to give; or either depends on
+        workspaces that cuDNN was not asked about (`doubt`).
         """
         limit = self.allowed_bytes if nbytes is None else nbytes
         least, most = self.device_range
         fits, certainty = self.within(limit), self.certainty
-        if (fits and self.at_least) or (not fits and self.doubt and limit >= self.allowed_bytes):
+        if (fits and self.at_least) or (self.doubt and limit >= self.allowed_bytes):
             return "may not fit"
         least_limit = min(limit, max(limit, self.usable_bytes) - certainty.kept_bytes)
         given_at_most = limit + certainty.spare_bytes if limit >= self.usable_bytes else limit

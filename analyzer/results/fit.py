@@ -21,13 +21,15 @@ class Fit:
         own.
     notes: what a reader of the answer should know. samples: None; with it `batch` is the length that so many
         samples may have at most (`longest`).
+    option: the script's own option whose value `batch` is ("--batch-size"), "" without (`planning/vary.py`).
     also: larger batches that would run nevertheless, since fragmented memory is not monotonic. gaps: smaller
         ones that would not. captures: batches that were captured. refused: what the program itself said at
         `fails`, "" where it is memory that lacks.
     verdict, reserved_range: of the answer, "fits", or "may not fit" where it does not run on this GPU, which
         nobody measured, if what is assumed of it is at its worst; of no answer, "does not fit", or "may not
         fit" where one sample runs if that is at its best. Between what the allocator holds then, the figure
-        itself on a GPU that was measured.
+        itself on a GPU that was measured. beyond_verdict: of the batch that fails, "does not fit", or "may
+        not fit" where it runs if what is assumed is at its best.
     """
 
     batch: int
@@ -45,7 +47,14 @@ class Fit:
     refused: str = ""
     verdict: str = ""
     reserved_range: tuple[int, int] = (0, 0)
+    beyond_verdict: str = ""
+    option: str = ""
     look_at: Callable[[], Estimate] | None = field(default=None, repr=False, compare=False)
+
+    @property
+    def what(self) -> str:
+        """The name of what `batch` counts: "batch", "length", or a script's option."""
+        return self.option or ("batch" if self.samples is None else "length")
 
     @property
     def at(self) -> Estimate | None:

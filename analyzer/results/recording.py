@@ -98,7 +98,8 @@ class Figure:
 @dataclass(frozen=True, slots=True)
 class Message:
     """The text of an error for want of memory, understood. source: whose it is. figures: what it says.
-    verdict, advice: sentences. unknown: what the text does not say."""
+    verdict, advice: sentences. unknown: what the text does not say. place: the user's own line where it
+    happened ("model.py:34, in forward: return self.head(x)"), "" where no traceback says so."""
 
     source: str
     verdict: str
@@ -106,3 +107,4 @@ class Message:
     advice: tuple[str, ...]
     quoted: str
     unknown: tuple[str, ...] = field(default=())
+    place: str = ""

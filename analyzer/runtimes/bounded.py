@@ -16,7 +16,7 @@ verdict.
 
 from __future__ import annotations
 
-from analyzer.runtimes.base import Limit
+from analyzer.runtimes.base import UNLIMITED, Limit
 from analyzer.runtimes.events import AllocationEvent, Malloc
 from analyzer.runtimes.timeline import Simulation
 from analyzer.runtimes.variants import Variants
@@ -30,19 +30,32 @@ def bounded(variants: Variants, limit: Limit) -> tuple[Simulation, str]:
     if simulation.failure is not None:
         runs = unasked(events) and _simulated_at_bound(variants, limit, -1).failure is None
         return simulation, _DOUBT if runs else ""
-    if _refused_unasked(events, simulation):
-        return simulation, _DOUBT
+    if doubt := doubt_of(events, simulation):
+        return simulation, doubt
     if not unasked(events):
         return simulation, ""
     larger = _simulated_at_bound(variants, limit, 1)
-    in_doubt = larger.failure is not None or _refused_unasked(events, larger)
+    in_doubt = larger.failure is not None or bool(doubt_of(events, larger))
     return simulation, _DOUBT if in_doubt else ""
 
 
-def _simulated_at_bound(variants: Variants, limit: Limit, sign: int) -> Simulation:
+def _simulated_at_bound(variants: Variants, limit: Limit | None, sign: int) -> Simulation:
     """Simulate with the workspaces cuDNN was not asked about at their largest (sign 1) or smallest (-1)."""
     sizes = [(request.moved(sign) if request.is_unasked else request).nbytes for request in variants.requests]
     return variants.simulated(limit, tuple(sizes))
+
+
+def most_in_doubt(variants: Variants) -> tuple[int, int] | None:
+    """Return the peak bytes allocated and held with room by a program that ran on its device, with the
+    workspaces cuDNN was not asked about at their largest; None where it surely runs there with these, too."""
+    prediction = variants.prediction
+    if prediction.simulation is None or prediction.limited is None or not unasked(prediction.events):
+        return None
+    larger = _simulated_at_bound(variants, None, 1)
+    if larger.failure is None and not doubt_of(prediction.events, larger):
+        return None
+    free = _simulated_at_bound(variants, UNLIMITED, 1)
+    return free.peak_allocated, free.peak_reserved
 
 
 def convolves(events: tuple[AllocationEvent, ...]) -> bool:
@@ -55,11 +68,13 @@ def unasked(events: tuple[AllocationEvent, ...]) -> bool:
     return any(isinstance(event, Malloc) and event.is_unasked for event in events)
 
 
-def _refused_unasked(events: tuple[AllocationEvent, ...], simulation: Simulation) -> bool:
-    """Return whether a first plan had no room and the next ones are unknown."""
+def doubt_of(events: tuple[AllocationEvent, ...], simulation: Simulation) -> str:
+    """Return why a program that was served is uncertain: a first plan had no room and the next ones are
+    unknown; "" if that is not so."""
     refused = (events[position] for position in simulation.refused)
-    return any(
+    unknown = any(
         (event.is_unasked and event.nbytes > 0) or not getattr(event.smaller, "known", True)
         for event in refused
         if isinstance(event, Malloc)
     )
+    return _DOUBT if unknown else ""

@@ -30,19 +30,23 @@ class Plans:
     ) -> tuple[int, int]:
         """Return a handle and its bytes (`nbytes` without a plan). Raises OutOfMemoryError."""
         running = self._running.get(plan, nbytes) if plan else nbytes
+        problem: OutOfMemoryError | None = None
         try:
-            return malloc(running), running
-        except OutOfMemoryError as error:
-            problem = error
-        for size in smaller:
-            if size >= running:
-                continue
-            self.refused += 1
             try:
-                handle = malloc(size)
+                return malloc(running), running
             except OutOfMemoryError as error:
                 problem = error
-                continue
-            self._running[plan] = size
-            return handle, size
-        raise problem
+            for size in smaller:
+                if size >= running:
+                    continue
+                self.refused += 1
+                try:
+                    handle = malloc(size)
+                except OutOfMemoryError as error:
+                    problem = error
+                    continue
+                self._running[plan] = size
+                return handle, size
+            raise problem
+        finally:
+            problem = None  # an error that its own frame holds is a cycle, which keeps the program's tensors

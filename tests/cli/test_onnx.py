@@ -88,7 +88,20 @@ def test_the_batch_has_many_spellings(run: Any, tmp_path: Path) -> None:
 def test_absent_external_data_is_fine(run: Any, tmp_path: Path) -> None:
     path = save(linear(location="weights.bin"), tmp_path / "m.onnx")
     code, out, _ = run(path, "--batch", 4, "--format", "json")
-    assert code == 0 and json.loads(out)["naive"]["weights"] == 8 * 4 * 4
+    found = json.loads(out)
+    assert code == 0 and found["naive"]["weights"] == 8 * 4 * 4
+    note = (
+        "the file of weights 'weights.bin' is not beside the model: sizes come from the model's file, 0.0 MiB"
+    )
+    assert any(line.startswith(note) for line in found["notes"])
+    (tmp_path / "weights.bin").write_bytes(bytes(128))
+    assert "beside the model" not in run(path, "--batch", 4, "--format", "json")[1]
+
+
+def test_an_input_is_titled_as_it_is_typed(run: Any, tmp_path: Path) -> None:
+    path = save(linear(features="width"), tmp_path / "m.onnx")
+    assert "--input width=8 " in run(path, "--batch", 4, "--input", "width=8")[1].replace("\n", " ")
+    assert "--input x=8:float32" in run(path, "--batch", 4, "--input", "x=8:float32")[1]
 
 
 def test_a_named_dimension_and_a_whole_input_say_the_same(run: Any, tmp_path: Path) -> None:

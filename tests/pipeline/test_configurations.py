@@ -243,8 +243,9 @@ def test_what_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
         analyzer.analyze(MODELS / "gpt2.py", mode="generate")
     found = importlib.util.find_spec
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None if name == "peft" else found(name))
-    with pytest.raises(MissingDependencyError, match="not installed: peft"):
+    with pytest.raises(MissingDependencyError, match="not installed: peft") as caught:
         analyzer.analyze(config, mode="train", lora="r=4")
+    assert "[llm]" in caught.value.hint
 
 
 def test_weights_of_four_bits_that_are_turned_to_wider_ones_are_told(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import warnings
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ import pytest
 import analyzer
 from analyzer.cli import main
 from analyzer.pipeline import program
+from analyzer.report.sentences import fragmented, uncertain, verdicts
 from analyzer.results.estimate import UNREAD, Estimate
 from tests.paths import ROOT
 
@@ -146,6 +148,70 @@ for i in range(10, 40):
     divided = next(row for row in found.settings if row.setting.startswith("roundup"))
     real = run(text, device="16GiB", runtime_options={"alloc_conf": divided.setting})
     assert divided.peak_reserved == real.peak_reserved
+
+
+def test_a_setting_that_fits_says_what_it_holds_here(run: Any) -> None:
+    """Large blocks that are not split are given back whole: the figure behind "fits" is the device's."""
+    text = """
+import torch
+kept = []
+for i in range(10):
+    a = torch.empty((300 + 40 * i) << 20, dtype=torch.uint8, device="cuda")
+    del a
+    kept.append(torch.empty(200 << 20, dtype=torch.uint8, device="cuda"))
+"""
+    estimate = run(text, device="3.4GiB")
+    assert estimate.out_of_memory is not None and estimate.fragmentation is not None
+    row = next(row for row in estimate.fragmentation.settings if row.setting == "max_split_size_mb:128")
+    assert row.fits and row.device_used > estimate.usable_bytes
+    real = run(text, device="3.4GiB", runtime_options={"alloc_conf": row.setting})
+    assert real.verdict() == "fits" and row.here_bytes == real.peak_reserved < row.peak_reserved
+    for shown in re.findall(r"([\d.]+) GiB \(fits", fragmented(estimate)):
+        assert float(shown) <= 3.4
+
+
+CONVOLUTIONS = """
+import sys, torch
+net = torch.nn.Sequential(torch.nn.Conv2d(4, 64, 3), *[torch.nn.Conv2d(64, 64, 3) for _ in range(2)]).cuda()
+opt = torch.optim.SGD(net.parameters(), lr=0.1)
+for _ in range(2):
+    x = torch.randn(1, 4, int(sys.argv[1]), int(sys.argv[1]), device="cuda")
+    net(x).mean().backward(); opt.step(); opt.zero_grad()
+"""
+
+
+def test_what_depends_on_a_workspace_nobody_asked_about_may_not_fit(run: Any, tmp_path: Path) -> None:
+    """A program near the limit goes on to plans of cuDNN that are unknown: so does a target, and the words are the same."""
+    estimate = run(CONVOLUTIONS, "4000", device="rtx3090")
+    assert estimate.out_of_memory is None and estimate.within(estimate.usable_bytes)
+    assert estimate.doubt and estimate.verdict() == "may not fit"
+    assert verdicts(estimate)[0][1].startswith("may not fit: ")
+    assert main(["run", "--device", "rtx3090", "-q", "--no-advice", str(tmp_path / "train.py"), "4000"]) == 1
+    assert run(CONVOLUTIONS, "1000", device="rtx3090").verdict() == "fits"
+
+
+def test_memory_given_back_near_the_limit_is_noted(run: Any) -> None:
+    """Growing blocks: with room each stays cached, on a smaller GPU the earlier ones are given back."""
+    text = """
+import torch
+for i in range(10):
+    a = torch.empty((300 + 40 * i) << 20, dtype=torch.uint8, device="cuda")
+    del a
+"""
+    roomy, tight = run(text, device="24GiB"), run(text, device="3GiB")
+    assert tight.peak_reserved < roomy.peak_reserved
+    (note,) = (note for note in tight.notes if "given back" in note)
+    assert note.startswith("near the GPU's limit ") and not any("given back" in n for n in roomy.notes)
+
+
+def test_a_range_says_what_it_depends_on(run: Any) -> None:
+    """With room for its workspaces as they are, and none for the largest they may be: cuDNN, not the driver."""
+    estimate = run(CONVOLUTIONS, "2000", device="rtx3090")
+    (cause, (least, most)), *others = estimate.certainty.causes.items()
+    assert cause == "workspaces that cuDNN was not asked about" and least < estimate.peak_reserved < most
+    assert all(end[1] - end[0] <= most - least for _, end in others)
+    assert (min(least, *(e[0] for _, e in others)) if others else least) == estimate.reserved_range[0]
+    assert any(line.startswith(f"reserved memory depends on {cause} (") for line in uncertain(estimate))
 
 
 def test_without_cudnn_the_range_holds_what_was_measured(capsys: pytest.CaptureFixture[str]) -> None:

@@ -62,7 +62,7 @@ def test_a_device_smaller_than_the_weights(capsys: pytest.CaptureFixture[str]) -
     assert main(["fit", str(MODELS / "resnet50.py"), "--mode", "train", "--device", "700MiB"]) == 1
     out = capsys.readouterr().out
     assert out.startswith("not even one sample runs on 700MiB")
-    assert "batch 1 fails" in out
+    assert "batch 1 does not fit: no memory for " in out
 
 
 def test_the_limit_of_a_device_is_what_the_process_leaves() -> None:
@@ -146,7 +146,7 @@ def test_what_nobody_measured_is_said_with_its_span() -> None:
         said,
     )
     assert "first kernel" not in said and "(analyze devices t4)" in said
-    span = re.search(r"between ([\d,]+) and ([\d,]+), as the context and library code", said)
+    span = re.search(r"between ([\d,]+) and ([\d,]+): the context and library code", said)
     assert span is not None
     low, high = (int(word.replace(",", "")) for word in span.groups())
     assert low < found.batch < high
@@ -185,7 +185,9 @@ def test_an_answer_of_few_samples_is_looked_for_near_by(monkeypatch: pytest.Monk
         return (torch.empty(batch, 256 * MIB, device="meta"),), ()
 
     found = fit(Add(), gigabytes, device="t4")
-    assert found.batch == 4 and any(note.startswith("4 too where the context") for note in found.notes)
+    assert found.batch == 4 and any(
+        note.startswith("the largest batch is 4 in either case") for note in found.notes
+    )
     assert max(evaluated) == 16  # a search begins there
 
 

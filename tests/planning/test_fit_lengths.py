@@ -15,9 +15,10 @@ import pytest
 import analyzer
 from analyzer.cli import main
 from analyzer.options import Options
-from analyzer.planning.fit import over_lengths
+from analyzer.pipeline import config as pipeline_config
+from analyzer.planning.fit import fits, over_lengths
 from analyzer.report.formats import View, names, render
-from analyzer.results.fit import Lengths
+from analyzer.results.fit import Fit, Lengths
 
 pytestmark = pytest.mark.skipif(
     not all(importlib.util.find_spec(name) for name in ("transformers", "accelerate")),
@@ -111,3 +112,34 @@ def test_what_does_not_go_together(config: str, capsys: pytest.CaptureFixture[st
     ):
         assert main(["fit", config, "--device", "2GiB", *words]) == 2
         assert said in capsys.readouterr().err
+
+
+def test_another_device_begins_where_the_first_one_grew_to(
+    config: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a generation each batch is followed once, on its device, and on a second one little more than the answer and
+    the batch beyond it; each answer is heard as it is known."""
+    followed: list[tuple[Any, Any, bool]] = []
+    own = pipeline_config._followed
+
+    def counted(recipe: Any, options: Any, progress: Any, limitless: bool) -> Any:
+        followed.append((options.device, options.batch, limitless))
+        return own(recipe, options, progress, limitless)
+
+    monkeypatch.setattr(pipeline_config, "_followed", counted)
+    heard: list[int] = []
+    said = {"mode": "generate", "length": 512, "new_tokens": 4}
+    devices = ("2GiB", "1536MiB")
+    answers = dict(fits(config, devices, known=lambda answer: heard.append(len(followed)), **said))
+    first, second = answers["2GiB"], answers["1536MiB"]
+    assert isinstance(first, Fit) and isinstance(second, Fit) and 0 < second.batch < first.batch
+    assert len(followed) == len(set(followed)) and not any(limitless for *_, limitless in followed)
+    batches = [batch for device, batch, _ in followed if device == "1536MiB"]
+    assert {second.batch, second.batch + 1} <= set(batches) and 1 not in batches and len(batches) <= 6
+    assert heard[0] == len(followed) - len(batches)
+    monkeypatch.undo()
+    alone = analyzer.fit(config, device="1536MiB", **said)
+    assert (alone.batch, alone.brief and alone.brief.peak_reserved) == (
+        second.batch,
+        second.brief and second.brief.peak_reserved,
+    )

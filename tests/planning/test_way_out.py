@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,8 @@ from analyzer.pipeline.program import follow
 from analyzer.planning.batch_edits import smaller
 from analyzer.planning.script_edits import Symptoms, edits
 from analyzer.planning.way_out import ways_out
+from analyzer.report.formats import PLAIN, View, render
+from analyzer.results.diagnosis import Remedy
 
 TRAINING = """
 import torch, torch.nn as nn
@@ -94,3 +97,20 @@ def test_a_keyword_of_a_trainers_arguments() -> None:
     assert "bf16=True" not in found
     assert "eval_accumulation_steps=1)" in found["eval_accumulation_steps=1"].replace("\n", "")
     compile(found["gradient_checkpointing=True"], "train.py", "exec")
+
+
+def test_advice_is_short_and_in_plain_words(tmp_path: Path) -> None:
+    """Below ways out five of the largest tensors are enough, unless more are asked for."""
+    script = tmp_path / "train.py"
+    script.write_text(TRAINING)
+    analysis, _ = follow(script, (), Options.of({"device": "24GiB"}), {})
+    name = "saved tensors wait on the host"
+    estimate = replace(analysis.estimate, remedies=(Remedy(name, "arguments", "--offload", 1, 1, 1 << 20),))
+
+    def rows(view: View) -> int:
+        shown = str(render("estimate", "text", estimate, view))
+        return len(re.findall(r"^ *(?:forward|backward|optimizer|setup) ", shown, re.MULTILINE))
+
+    assert rows(PLAIN) == 5 < rows(View(top=12))
+    shown = str(render("estimate", "text", estimate))
+    assert name not in shown and "kept in the computer's memory (slower): 1.0 MiB" in shown

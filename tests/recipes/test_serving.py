@@ -152,12 +152,19 @@ def test_a_request_s_length() -> None:
 
 
 def test_what_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
-    """The second logged case, all of its terms said; the profile's memory is nvidia-smi's 24 GiB, the log's 23.58."""
+    """The second logged case, all of its terms said."""
     folder = str(ROOT / "benchmarks/language_models/configs/llama-3.1-8b")
     said = "--weights 14.9888GiB --activations 2.9912GiB --outside 0.35GiB --gpu-memory-utilization 0.9 --device 23.58GiB"
     assert main(["serve", folder, "--length", "29000", *said.split()]) == 1
     shown = capsys.readouterr().out
     assert shown.startswith("no room for a request of 29,000 tokens: the cache holds 23,")
     assert "CUDA graphs are not counted" in shown and max(map(len, shown.splitlines())) <= 80
+    assert "- CUDA graphs  " not in shown and "nvidia-smi" not in shown  # a profile has what CUDA counts
     assert main(["serve", folder, "--length", "20000", *said.split()]) == 0
     assert capsys.readouterr().out.startswith("room for 1.1")
+
+
+def test_several_devices_are_told_what_to_type(capsys: pytest.CaptureFixture[str]) -> None:
+    folder = str(ROOT / "benchmarks/language_models/configs/llama-3.1-8b")
+    assert main(["serve", folder, "--device", "rtx4090,h100"]) == 2
+    assert f"once for each: analyze serve {folder} --device rtx4090" in capsys.readouterr().err

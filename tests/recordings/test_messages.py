@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from analyzer.recordings.messages import understood
+from analyzer.report.formats import render
 
 GIB, MIB = 2**30, 2**20
 OLD = (
@@ -136,6 +137,30 @@ def test_advised_lengths_surely_fit() -> None:
     assert (
         message is not None and f"--max-model-len {int(40960 * 3.91 / 5.63)} surely fits" in message.advice[0]
     )
+
+
+NEEDS = (
+    "ValueError: To serve at least one request with the models's max seq len (131072), (16.0 GiB KV cache is needed, which is larger"
+    " than the available KV cache memory ({there} GiB)."
+)
+SHARE = "the current vLLM instance can use total_gpu_memory (23.65GiB) x gpu_memory_utilization (0.90) = 21.28GiB\n"
+
+
+def test_a_change_that_is_not_enough_says_so() -> None:
+    """12.09 GiB are missing of 16: a tenth of the GPU is 2.37, and half a request's cache is 8."""
+    told = advice(SHARE + NEEDS.format(there="3.91"))
+    assert (
+        "--gpu-memory-utilization is not enough alone: 1 instead of 0.9 gives 2.36 GiB of 12.09 GiB" in told
+    )
+    assert "--kv-cache-dtype fp8 is not enough alone: saves 8.00 GiB of 12.09 GiB missing" in told
+    without = advice(NEEDS.format(there="3.91"))
+    assert "is enough only on a GPU of more than 120.90 GiB" in without
+
+
+def test_a_change_that_is_enough_says_how() -> None:
+    told = advice(SHARE + NEEDS.format(there="14.0"))
+    assert "--gpu-memory-utilization 0.985: 2.00 GiB more" in told
+    assert "--kv-cache-dtype fp8: a request then takes 8.00 GiB, which fits" in told
 
 
 def test_other_texts_are_none() -> None:
@@ -315,3 +340,52 @@ def test_vllms_own_length_and_its_sampler() -> None:
     assert (
         message is not None and message.source == "vLLM" and "--max-num-seqs below 1024" in message.advice[0]
     )
+
+
+TRACEBACK = """epoch 0
+Traceback (most recent call last):
+  File "/home/me/unet/train.py", line 50, in <module>
+    main()
+  File "/home/me/unet/train.py", line 41, in main
+    loss = loss_fn(model(images), masks)
+  File "/home/me/.venv/lib/python3.11/site-packages/torch/nn/modules/module.py", line 1773, in _wrapped_call_impl
+    return self._call_impl(*args, **kwargs)
+           ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
+  File "/home/me/unet/model.py", line 34, in forward
+    a = self.dec1(torch.cat([self.up1(b), a], 1))
+        ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
+  File "/home/me/.venv/lib/python3.11/site-packages/torch/nn/modules/container.py", line 250, in forward
+    input = module(input)
+torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 23.56 GiB of which 1.20 GiB is free. Including non-PyTorch memory, this process has 22.35 GiB memory in use. Of the allocated memory 21.50 GiB is allocated by PyTorch, and 562.00 MiB is reserved by PyTorch but unallocated. If reserved but unallocated memory is large try setting PYTORCH_ALLOC_CONF=expandable_segments:True to avoid fragmentation.  See documentation for Memory Management  (https://pytorch.org/docs/stable/notes/cuda.html#environment-variables)
+"""
+
+
+def test_the_users_own_line_and_script() -> None:
+    """Between PyTorch's modules: the model's line is the place, the script is the outermost file."""
+    message = understood(TRACEBACK)
+    assert message is not None
+    assert message.place == "model.py:34, in forward: a = self.dec1(torch.cat([self.up1(b), a], 1))"
+    assert any(line.startswith("analyze run --device GPU train.py, with ") for line in message.advice)
+    assert any("analyze fit --vary=--batch-size --device GPU train.py " in line for line in message.advice)
+    shown = render("message", "text", message)
+    assert isinstance(shown, str) and "\nat model.py:34, in forward: " in shown
+
+
+def test_a_launchers_prefix_and_a_later_traceback() -> None:
+    """torchrun puts the rank before each line; a second traceback is that of the error behind it alone."""
+    ranks = "".join(f"[rank0]: {line}\n" for line in TRACEBACK.splitlines())
+    message = understood(ranks)
+    assert message is not None and message.place.startswith("model.py:34, in forward: a = self.dec1(")
+    other = TRACEBACK.replace("model.py", "other.py").replace("34", "12").replace("train.py", "main.py")
+    message = understood(TRACEBACK + other)
+    assert message is not None and message.place.startswith("other.py:12, ")
+    assert any("--device GPU main.py" in line for line in message.advice)
+
+
+def test_no_traceback_or_none_of_the_users() -> None:
+    message = understood(NEW)
+    assert message is not None and not message.place
+    assert any("analyze run --device GPU SCRIPT" in line for line in message.advice)
+    packages = TRACEBACK.replace("/home/me/unet/", "/usr/lib/python3/dist-packages/unet/")
+    message = understood(packages)
+    assert message is not None and not message.place

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
+
 import pytest
 
 from analyzer.allocators import OutOfMemoryError
@@ -42,3 +45,22 @@ def test_when_the_last_is_refused_there_is_no_memory() -> None:
     with pytest.raises(OutOfMemoryError):
         plans.served(room.malloc, 100)
     assert room.asked == [100, 80, 40, 100]
+
+
+def test_a_refusal_keeps_nothing_of_its_caller_alive() -> None:
+    """The error knows the frames it came through, and these the program's tensors: in a cycle they would live until
+    Python collects garbage, and count as memory in use."""
+
+    class Tensor:
+        pass
+
+    def convolve() -> weakref.ref[Tensor]:
+        tensor = Tensor()
+        Plans().served(Room(50).malloc, 100, "conv", (80, 40))
+        return weakref.ref(tensor)
+
+    gc.disable()
+    try:
+        assert convolve()() is None
+    finally:
+        gc.enable()
