@@ -285,8 +285,8 @@ def _naming(where: str, names: list[str], text: str) -> str:
     own = re.search(r"""["'](--[\w-]*batch[\w-]*)["']""", text)
     option = own[1] if own else "--batch-size"
     return (
-        f"define {DEFAULT_ATTRIBUTE}() in it, or name the model: {where}:attr{listed}; a whole script: analyze"
-        f" run --device NAME {where}; its largest batch: analyze fit --vary={option} --device NAME {where}"
+        f"define {DEFAULT_ATTRIBUTE}() in it, or name the model: {where}:attr{listed}; a whole script:"
+        f" analyze run --device NAME {where}; its largest batch: analyze fit --vary={option} --device NAME {where}"
     )
 
 

@@ -158,7 +158,7 @@ def test_a_script_is_not_run_to_find_out_that_it_names_no_model(tmp_path: Path) 
     source = "import argparse\nargparse.ArgumentParser().add_argument('--batch-size')\ndef main(): ...\nraise SystemExit\n"
     with pytest.raises(TargetError, match=r"m\.py has no function make_model\(\)") as caught:
         loaded(tmp_path / "m.py", source)
-    run = f"analyze run {tmp_path / 'm.py'} --batch-size N, with other values of --batch-size"
+    run = f"analyze fit --vary=--batch-size --device NAME {tmp_path / 'm.py'}"
     assert "define make_model()" in caught.value.hint and "it defines main" in caught.value.hint
     assert run in caught.value.hint
 
