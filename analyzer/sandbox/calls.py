@@ -45,10 +45,12 @@ _FLAGS_AT = {"newfstatat": 3, "statx": 2, "faccessat2": 3}
 
 
 class _Path(NamedTuple):
-    """A call's path. name: from the root, links and all. place: what `Layer.place` made of it."""
+    """A call's path. name: from the root, links and all. place: as `Layer.place` says. is_moved: whether it
+    is from a folder in the overlay, where the kernel would look for something else."""
 
     name: str
     place: str
+    is_moved: bool
 
 
 class Paths:
@@ -105,18 +107,20 @@ class Paths:
         text = os.fsdecode(question.text_at(question.arguments[where]))
         if not text:
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
-        return _Path(*self.resolved(question, text, None if at is None else question.arguments[at], follow))
+        return self.resolved(question, text, None if at is None else question.arguments[at], follow)
 
-    def resolved(self, question: Question, path: str, folder: int | None, follow: bool) -> tuple[str, str]:
-        """Return a path of the call from the root, and its place. folder: the descriptor it is from."""
+    def resolved(self, question: Question, path: str, folder: int | None, follow: bool) -> _Path:
+        """Return a path of the call. folder: the descriptor it is from."""
+        is_moved = False
         if not path.startswith("/"):
             process, descriptor = f"/proc/{question.process}", HERE if folder is None else _signed(folder)
             base = os.readlink(f"{process}/cwd" if descriptor == HERE else f"{process}/fd/{descriptor}")
-            path = os.path.join(self.outside(base), path)
+            above = self.outside(base)
+            path, is_moved = os.path.join(above, path), above != base
         if path.endswith("/"):  # a link to a folder is followed then
             path, follow = path.rstrip("/") or "/", True
         self._layer.process = question.process
-        return path, self._layer.place(path, follow)
+        return _Path(path, self._layer.place(path, follow), is_moved)
 
     def outside(self, path: str) -> str:
         """Return the path that something in the overlay's folder has for the program."""
@@ -132,7 +136,11 @@ class Paths:
 
     def _goes_on(self, path: _Path) -> bool:
         """Return whether a path that is read leads to the same file outside."""
-        return os.path.normpath(path.name) == path.place == self._real(path)
+        return not path.is_moved and os.path.normpath(path.name) == path.place == self._real(path)
+
+    def _is_free(self, path: _Path) -> bool:
+        """Return whether the overlay leaves the file alone, by both its names."""
+        return not path.is_moved and self._layer.free(path.name) and self._layer.free(path.place)
 
     def _real(self, path: _Path) -> str:
         return self._layer.reading(path.place, follow=False)
@@ -156,7 +164,7 @@ class Paths:
             return None
         follow = not flags & os.O_NOFOLLOW and not (flags & os.O_CREAT and flags & os.O_EXCL)
         path = self._path(question, at, where, follow)
-        if self._layer.free(path.name) and self._layer.free(path.place):
+        if self._is_free(path):
             return None
         real = self._real(path)
         if not changes and (viewed := self._viewed(path.place, real)) is not None:
@@ -231,7 +239,7 @@ class Paths:
         if not question.text_at(arguments[where]):
             return None  # an open file
         path = self._path(question, at, where, follow)
-        if self._layer.free(path.name) and self._layer.free(path.place):
+        if self._is_free(path):
             return None
         real = self._real(path)
         if (viewed := self._viewed(path.place, real)) is not None:
@@ -290,7 +298,7 @@ class Paths:
 
     def _change(self, path: _Path, change: Callable[[], Any]) -> int | None:
         """Do what changes something at a path; None where the call may do it."""
-        if self._layer.free(path.name) and self._layer.free(path.place):
+        if self._is_free(path):
             return None
         self._apart(change)
         return 0
@@ -325,7 +333,7 @@ class Paths:
         flags = arguments[4] if name in ("linkat", "renameat2") else 0
         source = self._path(question, from_at, from_, kind == "link" and bool(flags & _FOLLOW))
         target = self._path(question, to_at, to, follow=False)
-        if all(self._layer.free(part) for path in (source, target) for part in path):
+        if self._is_free(source) and self._is_free(target):
             return None
         self._apart(self._rename if kind == "rename" else self._link, source, target, flags)
         return 0

@@ -90,7 +90,7 @@ class Supervisor:
             if not named.startswith("/") or self._layer.free(named) or not os.path.lexists(named):
                 return opened  # in the overlay, a pipe, or a file without a name
             return self._layer.marking(self._layer.place(named))
-        name, place = self._paths.resolved(question, os.fsdecode(path), folder, follow)
+        name, place, _ = self._paths.resolved(question, os.fsdecode(path), folder, follow)
         target = self._layer.marking(place)
         if not os.path.lexists(target):
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), name)

@@ -25,6 +25,7 @@ SHELL = {
     "sizes": "truncate -s 3 data.bin; cat data.bin; dd if=/dev/zero of=data.bin bs=1 count=2 conv=notrunc 2>/dev/null; wc -c < data.bin",
     "modes": "umask 077; mkdir private; echo 1 > private/a; stat -c '%a %n' private private/a; chmod 640 best.pt; stat -c %a best.pt",
     "piped": "mkfifo pipe; (echo through > pipe &); cat pipe; echo said > /dev/stdout; (cd runs && echo 1 > a && ls && cat ../runs/a)",
+    "from_folder": "tar cf a.tar -C . tree && tar tf a.tar | sort; touch new; find . -name leaf -exec cat {} +; rm -rf tree; find . | wc -l",
     "archived": "tar cf a.tar tree; mkdir into; tar xf a.tar -C into; find into | sort",
 }  # fmt: skip
 
