@@ -356,7 +356,7 @@ def _exported(target: Target, real: bool, trust: bool) -> Program:
         if len(sizes) != 1:
             return examples, ()
         resized = (
-            torch.empty((batch, *x.shape[1:]), dtype=x.dtype, device="meta")
+            torch.zeros((batch, *x.shape[1:]), dtype=x.dtype, device="cpu" if real else "meta")
             if isinstance(x, torch.Tensor) and x.dim()
             else x
             for x in examples
