@@ -286,7 +286,8 @@ def _naming(where: str, names: list[str], text: str) -> str:
     option = own[1] if own else "--batch-size"
     return (
         f"define {DEFAULT_ATTRIBUTE}() in it, or name the model: {where}:attr{listed}; a whole script:"
-        f" analyze run --device NAME {where}; its largest batch: analyze fit --vary={option} --device NAME {where}"
+        f" analyze run --device NAME {where}; its largest batch: analyze fit --vary={option} --device NAME"
+        f" {where}"
     )
 
 
@@ -409,7 +410,7 @@ def _exported(target: Target, real: bool, trust: bool) -> Program:
         if len(sizes) != 1:
             return examples, ()
         resized = (
-            torch.empty((batch, *x.shape[1:]), dtype=x.dtype, device="meta")
+            torch.zeros((batch, *x.shape[1:]), dtype=x.dtype, device="cpu" if real else "meta")
             if isinstance(x, torch.Tensor) and x.dim()
             else x
             for x in examples

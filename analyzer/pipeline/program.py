@@ -286,6 +286,9 @@ def _awaited(ran: Ran) -> Graph:
     return replace(graph, storages=tuple(storages))
 
 
+_MODELS = (".pt2", ".onnx", ".json")
+
+
 def place_of(script: str | os.PathLike[str]) -> tuple[str, Path | str]:
     """Return the program's name, and its file or module. Raises TargetError."""
     name = os.fspath(script)
@@ -298,6 +301,11 @@ def place_of(script: str | os.PathLike[str]) -> tuple[str, Path | str]:
         raise TargetError(
             f"{path}: no such file",
             file_like(path).strip() or "give a Python file: analyze run train.py --its-options",
+        )
+    if path.suffix.lower() in _MODELS:
+        raise TargetError(
+            f"{path} is a model, not a Python program",
+            f"analyze {path} predicts it; run takes a Python file that loads it",
         )
     return name, path
 

@@ -38,17 +38,23 @@ _REDIRECTED = "Python's functions and those of torch, sqlite3, h5py and safetens
 PROTECTIONS = {
     "namespaces": "a mount namespace, libraries in C and processes it starts included",
     "landlock": (
-        f"{_REDIRECTED}, every other write but to /dev and /proc refused by Landlock (mount namespaces are"
-        " not allowed here)"
+        f"{_REDIRECTED}, {{others}}every other write but to /dev and /proc refused by Landlock (mount"
+        " namespaces are not allowed here)"
     ),
     "python": (
         f"{_REDIRECTED}, processes it starts may write nothing (Landlock); other libraries in C are not held"
     ),
-    "functions": f"{_REDIRECTED}; other libraries in C and processes it starts are not held",
+    "functions": f"{_REDIRECTED}{{others}}; other libraries in C and processes it starts are not held",
 }
-# What else is said: of modes, times, owners and attributes that libraries in C change; and, with
-# --no-network, of connections to other machines.
-_MARKS = {True: "", False: "; libraries in C may change modes, times, owners and attributes of files"}
+# A part of those, by whether system calls are asked about.
+_OTHERS = {
+    "landlock": {
+        True: "system calls of libraries in C and of processes it starts, too, ",
+        False: "processes that are not Python's may write temporary files only, libraries in C may change"
+        " modes, times, owners and attributes of files, ",
+    },
+    "functions": {True: ", and system calls", False: ""},
+}
 NETWORKS = {
     "addresses": "connections to other machines are refused, libraries in C and processes it starts included",
     "namespace": "connections are refused, also to servers of this machine that it did not start itself",
@@ -58,7 +64,7 @@ NETWORKS = {
 
 
 class Sandbox:
-    """Sandbox of one program. protection, has_marks, network_by: `Held` of `process.py`. outside: process
+    """Sandbox of one program. protection, asks, network_by: `Held` of `process.py`. outside: process
     that writes for it."""
 
     def __init__(
@@ -68,13 +74,13 @@ class Sandbox:
         keep: str | None,
         network: bool,
         outside: Outside | None = None,
-        has_marks: bool = False,
+        asks: bool = False,
         network_by: str = "functions",
     ) -> None:
         from analyzer.sandbox.services import Services
 
         self._scratch, self.protection, self._keep, self._network = scratch, protection, keep, network
-        self._has_marks, self._network_by = has_marks, network_by
+        self._asks, self._network_by = asks, network_by
         self.keeps = keep is not None
         self.outside, self.joined = outside, False
         self._services = Services(scratch.path("said"), network, self._is_bypassed)
@@ -84,9 +90,9 @@ class Sandbox:
 
     def protected_by(self) -> str:
         """Return a sentence's part on what is kept from writing outside."""
-        marks = _MARKS[self._has_marks or self.protection in ("python", "functions")]
+        others = _OTHERS.get(self.protection, {}).get(self._asks, "")
         network = "" if self._network else f"; {NETWORKS[self._network_by]}"
-        return PROTECTIONS[self.protection] + marks + network
+        return PROTECTIONS[self.protection].replace("{others}", others) + network
 
     def _is_bypassed(self) -> bool:
         """Return whether this thread was there before the program."""
@@ -215,8 +221,8 @@ def enter(
 
     divided = divide(write, complain, keep, network, also or {}, unprotected)
     if divided is not None:
-        scratch, (protection, has_marks, network_by), outside = divided
-        _current = Sandbox(scratch, protection, keep, network, outside, has_marks, network_by)
+        scratch, (protection, asks, network_by), outside = divided
+        _current = Sandbox(scratch, protection, keep, network, outside, asks, network_by)
         _forever.enter_context(_current.open())
 
 

@@ -20,6 +20,7 @@ import errno
 import os
 import shutil
 import stat
+import threading
 from collections.abc import Iterator
 from typing import Any
 
@@ -38,6 +39,7 @@ class Layer:
         self._as_outside = tuple(f"{path}/" for path in ("/dev", "/proc", "/sys", folder))
         self._removed: set[str] = set()
         self._read = 0  # bytes of the log
+        self.process: int | None = None  # whose /proc/self it is, if not this process's
 
     def untouched(self) -> bool:
         """Return whether nothing was written yet, by any process."""
@@ -78,6 +80,11 @@ class Layer:
 
     def _link(self, place: str) -> str | None:
         """Return a link's target; None if the place is not a link."""
+        if self.process is not None and place.startswith("/proc/"):
+            if place in ("/proc/self", "/proc/thread-self"):
+                return str(self.process)
+            if place.split("/")[2] != str(self.process):
+                return None  # whether another process's files may be opened is for the kernel to say
         for path in (self.upper + place, place):
             try:
                 return os.readlink(path)
@@ -103,6 +110,10 @@ class Layer:
                 return True
             place = place.rpartition("/")[0]
         return False
+
+    def has_removals(self, place: str) -> bool:
+        """Return whether the program removed something of a folder."""
+        return any(removed.rpartition("/")[0] == place for removed in self._removed)
 
     def _read_removals(self) -> None:
         """Read which paths any process has removed so far."""
@@ -150,7 +161,8 @@ class Layer:
         if os.path.isdir(above) or not os.path.isdir(self._real_path(parent or "/")):
             return  # there already, or an error whoever writes there will get
         self._folders_to(parent)
-        os.mkdir(above)
+        with contextlib.suppress(FileExistsError):  # another process was first
+            os.mkdir(above)
         os.chmod(above, stat.S_IMODE(os.stat(parent).st_mode) | 0o300)
 
     def _check(self, path: str) -> None:
@@ -191,15 +203,25 @@ class Layer:
     def _copied(self, place: str, above: str) -> str:
         """Copy what is outside, without what is in a folder; return the real path."""
         mode = os.lstat(place).st_mode
-        if stat.S_ISDIR(mode):
-            os.mkdir(above)
-            shutil.copystat(place, above)
-            os.chmod(above, stat.S_IMODE(mode) | 0o300)
-        elif stat.S_ISREG(mode) or stat.S_ISLNK(mode):
-            shutil.copy2(place, above, follow_symlinks=False)
-        else:
-            return place  # a pipe, a socket: nothing to copy
+        with contextlib.suppress(FileExistsError):  # another process was first
+            if stat.S_ISDIR(mode):
+                os.mkdir(above)
+                shutil.copystat(place, above)
+                os.chmod(above, stat.S_IMODE(mode) | 0o300)
+            elif stat.S_ISREG(mode) or stat.S_ISLNK(mode):
+                self._copy(place, above)
+            else:
+                return place  # a pipe, a socket: nothing to copy
         return above
+
+    def _copy(self, place: str, above: str) -> None:
+        """Copy a file or link, whole before it has its name. Raises FileExistsError."""
+        copy = os.path.join(self.folder, f"copy-{os.getpid()}-{threading.get_ident()}")
+        shutil.copy2(place, copy, follow_symlinks=False)
+        try:
+            os.link(copy, above, follow_symlinks=False)
+        finally:
+            os.unlink(copy)
 
     def truncating(self, place: str) -> str:
         """Return the real path for rewriting a file at a place: its mode is kept, its content is not."""

@@ -35,16 +35,16 @@ _HANDED_ON = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 _FROM_TERMINAL = 0x80  # SI_KERNEL of asm-generic/siginfo.h
 _DEATH_SIGNAL = 1  # PR_SET_PDEATHSIG
 _SHOW_CURSOR = "\x1b[?25h"  # DECTCEM
-_PATIENCE_SECONDS = 10.0
+_PATIENCE_SECONDS, _LAST_SECONDS = 10.0, 1.0
 Complain = Callable[[str, str], None]
 
 
 class Held(NamedTuple):
-    """What a process is held by. protection: key of `PROTECTIONS` of the package. has_marks: whether modes,
-    times, owners and attributes are, too. network: key of `NETWORKS` there."""
+    """What a process is held by. protection: key of `PROTECTIONS` of the package. asks: whether system
+    calls are asked about (in a mount namespace: none need be). network: key of `NETWORKS` there."""
 
     protection: str
-    has_marks: bool = False
+    asks: bool = False
     network: str = "functions"
 
 
@@ -85,6 +85,7 @@ class First:
             "done": self._done, "keep nothing": self._keep_nothing, **also,
         }  # fmt: skip
         self.code: int | None = None
+        self.supervisor: tuple[Supervisor, threading.Thread] | None = None
         self._end = self._does.pop("end", None)
 
     def _keep_nothing(self) -> None:
@@ -96,6 +97,10 @@ class First:
     def end(self, server: threading.Thread, status: int) -> None:
         """After the second process: end what is still done for it by `server`, and show the terminal's cursor
         where a signal ended it."""
+        if self.supervisor is not None:
+            supervisor, answering = self.supervisor
+            supervisor.end()
+            answering.join(_LAST_SECONDS)  # ends with the last process that could ask
         if self._end is not None:
             self._end()
             server.join(_PATIENCE_SECONDS)
@@ -193,7 +198,7 @@ def _forked(
         theirs.close()
         with contextlib.suppress(EOFError), ours:
             if pickle.load(requests):  # it has begun, and asks about system calls
-                _supervise(ours, scratch.folder)
+                first.supervisor = _supervised(ours, scratch.folder)
             _wait(child, first, requests, answered, complain)
         os.waitpid(child, 0)
         with contextlib.suppress(FileNotFoundError):
@@ -227,15 +232,19 @@ def _protect(protection: str, folder: str, network: bool, other: socket.socket) 
         return Held(protection, True, "namespace" if is_alone else "addresses"), not (network or is_alone)
     if protection == "landlock":
         landlock.Ruleset((folder, "/dev", "/proc")).restrict()
-    asks = seccomp.install(seccomp.MARKS | connections, other)
+    calls = seccomp.MARKS | seccomp.CHANGES | seccomp.LOOKS | connections
+    asks = seccomp.install(calls, other)
     return Held(protection, asks, "addresses" if asks else "functions"), asks
 
 
-def _supervise(other: socket.socket, folder: str) -> None:
-    """Answer about system calls, in a thread. other: where the listener comes from."""
+def _supervised(other: socket.socket, folder: str) -> tuple[Supervisor, threading.Thread]:
+    """Answer about system calls, in a thread; return both. other: where the listener comes from."""
     _, listeners, _, _ = socket.recv_fds(other, 1, 1)
-    answer = Supervisor(folder).answer
-    threading.Thread(target=seccomp.Listener(*listeners).serve, args=(answer,), daemon=True).start()
+    supervisor = Supervisor(folder)
+    listener = seccomp.Listener(*listeners)
+    thread = threading.Thread(target=listener.serve, args=(supervisor.answer,), daemon=True)
+    thread.start()
+    return supervisor, thread
 
 
 def hear_signals() -> None:

@@ -15,6 +15,7 @@ end.
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import os
 import shutil
@@ -24,6 +25,7 @@ from collections.abc import Iterator, Mapping
 
 _PREFIX = "analyze-overlay-"
 ELSEWHERE = "elsewhere"
+_TRIES = 100
 
 
 class Scratch:
@@ -124,7 +126,13 @@ class Scratch:
         """Remove the folder."""
         place, name = os.path.split(self.folder)
         with contextlib.suppress(FileNotFoundError), _opened(place) as above:
-            _remove(above, name)
+            for is_last in (*(False,) * _TRIES, True):
+                try:
+                    _remove(above, name)
+                except OSError as error:
+                    # Processes that the program left running write there at this moment.
+                    if error.errno != errno.ENOTEMPTY or is_last:
+                        raise
         if self._lock is not None:
             os.close(self._lock)
 

@@ -1,9 +1,11 @@
 """What the process outside answers when a program, a library in C or a process it starts changes a file's
-mode, times, owner or attributes, or speaks with another machine (`seccomp.py`).
+mode, times, owner or attributes, changes, opens or looks at one by its path, or speaks with another machine
+(`seccomp.py`).
 
 1. Marks: what lies in the overlay's folder, /dev or /proc is changed there; a file outside is copied to the
    overlay first, and its copy is changed, as Python's functions do. Landlock knows nothing of these.
-2. Connections (`--no-network`): an address of this machine's loopback may be spoken with; any other is
+2. Paths: `calls.py`.
+3. Connections (`--no-network`): an address of this machine's loopback may be spoken with; any other is
    written down and refused (ENETUNREACH).
 """
 
@@ -16,10 +18,11 @@ import stat
 import struct
 import time
 
+from analyzer.sandbox.calls import HERE, Paths
 from analyzer.sandbox.layer import Layer
-from analyzer.sandbox.seccomp import CONNECTIONS, Question
+from analyzer.sandbox.seccomp import CONNECTIONS, MARKS, Question, Sent
 
-_HERE, _NO_LINK = -100, 0x100  # AT_FDCWD, AT_SYMLINK_NOFOLLOW
+_NO_LINK = 0x100  # AT_SYMLINK_NOFOLLOW
 _NOW, _OMIT = 0x3FFFFFFF, 0x3FFFFFFE  # UTIME_NOW, UTIME_OMIT
 _UNSPECIFIED, _UNIX, _INET, _INET6, _NETLINK, _ALGORITHMS = 0, 1, 2, 10, 16, 38  # linux/socket.h
 _SECOND = 10**9
@@ -38,13 +41,24 @@ class Supervisor:
 
     def __init__(self, folder: str) -> None:
         self._layer = Layer(folder)
+        self._paths = Paths(folder, self._layer)
         self._met = os.path.join(folder, "said", "met")
+        self.is_over = False
 
-    def answer(self, question: Question) -> int | None:
+    def end(self) -> None:
+        """From now on, change nothing more: the program has ended, and processes that it left may only do
+        what leads outside of the overlay by itself (shared memory that is given back)."""
+        self.is_over = self._paths.is_over = True
+
+    def answer(self, question: Question) -> int | Sent | None:
         """Return the call's result, None where it may go on. Raises OSError, with which it fails."""
         if question.name in CONNECTIONS:
             self._check_addresses(question)
             return None
+        if question.name not in MARKS:
+            return self._paths.answer(question)
+        if self.is_over:
+            raise OSError(errno.EACCES, os.strerror(errno.EACCES))
         self._mark(question)
         return 0
 
@@ -65,25 +79,18 @@ class Supervisor:
         process, (first, second) = f"/proc/{question.process}", question.arguments[:2]
         folder = struct.unpack("i", struct.pack("I", first & 0xFFFFFFFF))[0]
         if kind == "path":
-            folder, path = _HERE, question.text_at(first)
+            folder, path = HERE, question.text_at(first)
         else:
             path = question.text_at(second) if kind == "at" and second else b""
         if not path:
             if folder < 0:
-                raise OSError(errno.ENOENT if folder == _HERE else errno.EBADF, os.strerror(errno.ENOENT))
+                raise OSError(errno.ENOENT if folder == HERE else errno.EBADF, os.strerror(errno.ENOENT))
             opened = f"{process}/fd/{folder}"
-            named = os.readlink(opened)
+            named = self._paths.viewed(os.readlink(opened))
             if not named.startswith("/") or self._layer.free(named) or not os.path.lexists(named):
                 return opened  # in the overlay, a pipe, or a file without a name
             return self._layer.marking(self._layer.place(named))
-        name = os.fsdecode(path)
-        for own in ("/proc/self/", "/proc/thread-self/"):
-            if name.startswith(own):
-                name = f"{process}/{name[len(own) :]}"
-        base = "" if name.startswith("/") else os.readlink(
-            f"{process}/cwd" if folder == _HERE else f"{process}/fd/{folder}"
-        )  # fmt: skip
-        place = self._layer.place(os.path.join(self._layer.outside(base), name), follow)
+        name, place, _ = self._paths.resolved(question, os.fsdecode(path), folder, follow)
         target = self._layer.marking(place)
         if not os.path.lexists(target):
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), name)

@@ -26,6 +26,10 @@ ERRORS = {
         "did you mean 'resnet50.onnx'? see: analyze fit --help",
     ),
     "nothing.at.all": ("nothing.at.all: no such file", f"{FORMS}; see: analyze --help"),
+    "run resnet50.onnx": (
+        "resnet50.onnx is a model, not a Python program",
+        "analyze resnet50.onnx predicts it; run takes a Python file that loads it; see: analyze run --help",
+    ),
     "run trian.py": ("trian.py: no such file", "did you mean 'train.py'? see: analyze run --help"),
     "report savde.json": (
         "savde.json cannot be read: No such file or directory",

@@ -228,3 +228,13 @@ def test_an_archive_is_bounded_before_it_is_unpacked(tmp_path: Path) -> None:
         archive.writestr("a", b"x")
     with pytest.raises(UnreadableError, match="packed"):
         Archive(lzma.getvalue())
+
+
+def test_a_run_gets_batches_with_numbers(sound: Path) -> None:
+    """What PyTorch itself runs (`analyze emulate`, `verify`) has no tensors of the meta device."""
+    from analyzer.targets import load, parse
+
+    program = load(parse(str(sound)), real=True)
+    assert program.make_batch is not None
+    inputs, _ = program.make_batch(3)
+    assert {x.device.type for x in inputs} == {"cpu"} and inputs[0].shape[0] == 3

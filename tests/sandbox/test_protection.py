@@ -130,3 +130,14 @@ def test_what_c_changes_of_modes_times_and_attributes_is_seen_inside_alone(
     assert state(folder) == before and all(
         not os.listxattr(path) for path in folder.iterdir() if path.is_file()
     )
+
+
+@pytest.mark.parametrize(
+    ("asks", "said"), [(True, "system calls of libraries in C"), (False, "temporary files only")]
+)
+def test_landlock_says_what_it_cannot_keep(asks: bool, said: str, tmp_path: Path) -> None:
+    from analyzer.sandbox import Sandbox
+    from analyzer.sandbox.scratch import Scratch
+
+    box = Sandbox(Scratch(str(tmp_path)), "landlock", None, True, asks=asks)
+    assert said in box.protected_by() and "{" not in box.protected_by()

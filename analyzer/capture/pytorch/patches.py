@@ -305,6 +305,10 @@ PATCHES: dict[str, Patch] = {
     "torch._C._cuda_jiterator_compile_and_launch_kernel": Patch(
         "an elementwise kernel of the program's own code: its results (`device/functions.py`)", cuda_only=True
     ),
+    "torch._C._cuda_CUDAAllocator_AllocatorState": Patch(
+        "a class that `torch._dynamo.reset` imports with CUDA graphs' trees, of which there are none",
+        cuda_only=True,
+    ),
     "torch._C._cuda_getCurrentRawStream": Patch("the default stream, by number; libraries look for it",
     cuda_only=True), "torch.autograd._engine_run_backward": Patch(
         "nodes made in a backward pass are numbered by autograd's own thread (`device_thread.py`)"

@@ -154,6 +154,7 @@ class _Answers:
             "backends.cudnn.rnn.get_cudnn_mode": _RNN_MODES.__getitem__,
             "_C._cuda_getDeviceCount": lambda: recorder.gpu_count,
             "_C._cuda_jiterator_compile_and_launch_kernel": _jitted,
+            "_C._cuda_CUDAAllocator_AllocatorState": object,
             "_C._cuda_getCurrentRawStream": lambda *a: 0,
             "_has_compatible_shallow_copy_type": lambda *a: True,
             "_use_cudnn_rnn_flatten_weight": lambda: True,

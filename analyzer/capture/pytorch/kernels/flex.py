@@ -9,9 +9,9 @@
    otherwise than the output), a float32 a row and head is computed of both, the output is dropped, then the
    three gradients are written.
 4. Trained tensors that a `score_mod` holds have their gradients summed in float32.
-5. The first time each of these shapes is compiled, the kernels that sum (of rule 2's pieces, and of rule 3's
-   rows) are timed, beside a buffer as large as the GPU's L2 cache, which clears it: 60 MiB on an H200,
-   measured; on GPUs of another capability at most 128 MiB.
+5. The first time each of these shapes is compiled, with each code of `score_mod` and `mask_mod`, the kernels
+   that sum (of rule 2's pieces, and of rule 3's rows) are timed, beside a buffer as large as the GPU's L2
+   cache, which clears it: 60 MiB on an H200, measured; on GPUs of another capability at most 128 MiB.
 6. A call that is not inside `torch.compile` is what it is: eager code, with every score.
 
 The records are plain operators of the sizes the compiled code asks for, in its order.
@@ -19,7 +19,8 @@ The records are plain operators of the sizes the compiled code asks for, in its 
 Source: torch 2.11 `torch/_inductor/kernel/flex/flex_attention.py` (`flex_attention`,
 `flex_attention_backward`), `flex/flex_decoding.py` (`_use_flex_decoding`, `get_split_k`,
 `create_flex_decoding_kernel`), `flex/common.py` (`infer_dense_strides`),
-`torch/_inductor/runtime/benchmarking.py` (`InductorBenchmarker`),
+`torch/_inductor/runtime/benchmarking.py` (`InductorBenchmarker`), `torch/_dynamo/guards.py`
+(`closure_match`: a function's code is guarded),
 `torch/_functorch/_aot_autograd/runtime_wrappers.py` (`coerce_to_expected_memory_format`),
 `torch/_functorch/config.py` (`guess_tangent_strides_as_outputs`: false in 2.11, true in 2.13; 2.12 is taken
 to be as 2.11). Not modelled: tuning (`mode="max-autotune"`), the backends FLASH and CUTEDSL, code around it,
@@ -80,10 +81,15 @@ def _choosing(original: Callable[..., Any], device: DeviceProfile) -> Callable[.
     as_output = device.releases["torch"] in _GRADIENT_AS_OUTPUT
     compiled: set[Any] = set()
 
-    def timed(tensor: torch.Tensor, key: Any) -> None:
-        if key not in compiled:
-            compiled.add(key)
-            tensor.new_empty(clearing // 4, dtype=torch.int)
+    def timed_of(*functions: Any) -> Timed:
+        codes = tuple(getattr(function, "__code__", function) for function in functions)
+
+        def timed(tensor: torch.Tensor, key: Any) -> None:
+            if (codes, key) not in compiled:
+                compiled.add((codes, key))
+                tensor.new_empty(clearing // 4, dtype=torch.int)
+
+        return timed
 
     def attention(
         query: torch.Tensor,
@@ -100,6 +106,7 @@ def _choosing(original: Callable[..., Any], device: DeviceProfile) -> Callable[.
         mask = tuple(part for part in block_mask if isinstance(part, torch.Tensor))
         held = tuple(part for part in _held(score_mod) if part.requires_grad)
         pieces = _pieces(query, value, block_mask, kernel_options, device.sm_count)
+        timed = timed_of(score_mod, block_mask[-1])
         tensors = (query, key, value, mask, pieces, timed, as_output, *held)
         return _Attention.apply(*tensors)  # type: ignore[no-untyped-call]
 

@@ -86,7 +86,8 @@ def run(step: Step, recorder: Watcher) -> None:
     model = placed.model
     _label_model(step.model, recorder)
     recorder.mark("model")
-    model.train(step.train)
+    with contextlib.suppress(NotImplementedError):  # a program is exported in one mode, and stays in it
+        model.train(step.train)
     optimizer = placed.optimizer(step.optimizer) if step.train and step.optimizer else None
     scaler = torch.amp.GradScaler("cuda") if amp == "fp16" and step.train else None
 

@@ -31,6 +31,7 @@ from analyzer.runtimes.pytorch.scratch.script import Basis, Script, present, rul
 _FLOAT = 4
 _HALF = frozenset({"float16", "bfloat16"})
 _FLASH_STATE_BYTES = 16
+_MANY_HEADS, _FEW_BLOCKS, _MOST_PARTS = 256, 2, 200
 _BATCHED = 4  # dimensions of a batch; rows behind each other have one less
 
 
@@ -112,8 +113,7 @@ def efficient_backward(operator: Operator, device: DeviceProfile, script: Script
     heads, size); after them `delta`, one float32 a query and head (for float32: through a product of the
     outputs' size), and the kernel's workspace: tiles with locks per query block, and float32 accumulators
     where the gradients do not fit registers. Below compute capability 7 keys are not split, and float32 needs
-    no workspace (`kEnableSplitKeys`, `kernel_backward.h`); what half precision takes there above head size 64
-    is less than said here (torch 2.7, emulated as a P100: locks without their tiles).
+    no workspace (`kEnableSplitKeys`, `kernel_backward.h`).
     """
     names = ("grad_out_", "query", "key", "value", "out")
     grad, query, key, value, out = _heads_first(operator, [present(operator, name) for name in names])
@@ -141,17 +141,23 @@ def efficient_backward(operator: Operator, device: DeviceProfile, script: Script
         script.release(product_token)
     sequences = _jagged(operator, query, key)
     if half or device.architecture.volta:
-        script.temporary(_efficient_workspace(query, value, sequences, device))
+        limit = operator.argument("num_splits_key") if direct else None
+        most = limit if isinstance(limit, int) else None
+        script.temporary(_efficient_workspace(query, value, sequences, device, most))
     script.release(delta)
 
 
 def _efficient_workspace(
-    query: TensorMeta, value: TensorMeta, sequences: tuple[int, int, int], device: DeviceProfile
+    query: TensorMeta,
+    value: TensorMeta,
+    sequences: tuple[int, int, int],
+    device: DeviceProfile,
+    most_parts: int | None = None,
 ) -> int:
     """Return the bytes of the backward kernel's workspace: per batch and head, a float32 tile of block_i x
     block_j with 16 bytes of locks for each tile of the query gradient, and float32 accumulators for key and
     value gradients that do not fit registers. Blocks are 64 x 64 up to head size 64, above that as shared
-    memory and precision allow.
+    memory and precision allow. most_parts: into how many the caller lets keys be split.
     """
     _, heads, _, size = query.shape
     (batch, queries, keys), value_size = sequences, value.shape[3]
@@ -164,8 +170,22 @@ def _efficient_workspace(
     block_j = 128 if in_registers and architecture.ampere and most > 64 else 64
     elements = -(-queries // block_i) * -(-size // block_j) * (block_i * block_j + 4)
     if half and not in_registers:
-        elements += _round_up(keys, block_j) * (_round_up(size, block_i) + _round_up(value_size, block_i))
+        parts = _key_parts(-(-keys // block_j), batch * heads, most_parts) if architecture.volta else 1
+        elements += parts * block_j * (_round_up(size, block_i) + _round_up(value_size, block_i))
     return batch * heads * _round_up(elements, 4) * _FLOAT
+
+
+def _key_parts(blocks: int, heads: int, most: int | None) -> int:
+    """Return into how many parts keys are split that accumulate their gradients: one a block, unless all
+    heads of all batches are many. blocks: of keys. most: the caller's limit.
+
+    Source: `attention_backward.cu` (`num_splits_key`).
+    """
+    if most is not None:
+        return max(min(blocks, most), 1)
+    if heads >= _MANY_HEADS and blocks <= _FEW_BLOCKS:
+        return 1
+    return max(min(blocks, _MOST_PARTS // max(heads, 1)), 1)
 
 
 @rule(

@@ -59,6 +59,26 @@ assert most() == (4 + 4 + 3 * 4) * MIB + 256 * KIB, most()
     )
 
 
+def test_another_function_is_compiled_anew(tmp_path: Path) -> None:
+    """Each code of a mask's or a score's function is compiled by itself, and its kernels timed beside 60 MiB: as PyTorch 2.11 does
+    under the emulated runtime."""
+    run(
+        tmp_path,
+        """
+compiled = torch.compile(flex_attention)
+def took(**options):
+    q.grad = k.grad = v.grad = None
+    torch.cuda.reset_peak_memory_stats()
+    compiled(q, k, v, **options).backward(torch.zeros_like(q))
+    return most() > 60 * MIB
+later = create_block_mask(lambda b, h, q, k: q >= k + 3, None, None, 1024, 1024, device="cuda")
+asked = [took(), took(), took(block_mask=mask), took(block_mask=mask), took(block_mask=later)]
+asked += [took(score_mod=lambda score, b, h, q, k: score + q - k) for _ in range(2)]
+assert asked == [True, False, True, False, True, True, False], asked
+""",
+    )
+
+
 def test_it_is_within_a_model_that_is_compiled_and_gradients_are_laid_out(tmp_path: Path) -> None:
     """An expanded gradient of two bytes is copied to 4 MiB; the output nobody holds is dropped before the three gradients."""
     run(

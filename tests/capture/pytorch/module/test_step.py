@@ -29,7 +29,17 @@ def identity(output: Any, *_: Any) -> Any:
     return output.sum()
 
 
+class Exported(nn.Linear):
+    """A program that `torch.export` made changes no mode (`torch/export/exported_program.py`, `_train`)."""
+
+    def train(self, mode: bool = True) -> Any:
+        raise NotImplementedError("Calling train() is not supported yet.")
+
+
 class TestMarks:
+    def test_a_model_that_changes_no_mode(self) -> None:
+        assert marks(inference(Exported(2, 2), torch.empty(1, 2)))[-1] == "0.forward"
+
     def test_inference(self) -> None:
         graph = inference(nn.Linear(2, 2), torch.empty(1, 2), steps=2)
         assert marks(graph) == ["start", "model", "0.input", "0.forward", "1.input", "1.forward"]

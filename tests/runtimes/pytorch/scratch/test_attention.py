@@ -127,6 +127,8 @@ def test_flash_backward_of_what_is_no_tensor() -> None:
         ((7, 0), "float16", 96, 96, 1 * 2 * (128 * 64 + 4)),
         ((7, 5), "float32", 96, 96, 2 * 2 * (64 * 64 + 4)),
         ((9, 0), "float16", 32, 32, 2 * 1 * (64 * 64 + 4)),
+        # Before tensor cores keys are not split: accumulators of one block of 64 keys.
+        ((6, 0), "float16", 96, 96, 2 * 2 * (64 * 64 + 4) + 64 * (128 + 128)),
     ],
 )
 def test_efficient_workspace(
@@ -137,6 +139,25 @@ def test_efficient_workspace(
         tensor(2, 3, length, width, dtype=dtype) for length, width in ((100, size), (300, value_size))
     )
     assert _efficient_workspace(query, value, (2, 100, 300), device) == 2 * 3 * elements * 4
+
+
+@pytest.mark.parametrize(
+    ("heads", "keys", "most", "parts"),
+    # 1,024 keys are 16 blocks; 200 parts at most are shared by all heads; 256 heads do without, for few keys.
+    [
+        (8, 1024, None, 16),
+        (64, 1024, None, 3),
+        (300, 128, None, 1),
+        (300, 1024, None, 1),
+        (8, 1024, 2, 2),
+        (64, 1024, 5, 5),
+    ],
+)
+def test_parts_of_keys(heads: int, keys: int, most: int | None, parts: int) -> None:
+    """As torch 2.11 takes them under the emulated runtime: 4 x 16 heads of size 256 and 1,024 keys take 193,232,896 bytes at most."""
+    query = tensor(1, heads, 64, 256, dtype="float16")
+    elements = 4 * (128 * 64 + 4) + parts * 64 * (256 + 256)
+    assert _efficient_workspace(query, query, (1, 64, keys), H200, most) == heads * elements * 4
 
 
 @pytest.mark.parametrize(
