@@ -77,6 +77,9 @@ def options_named(*names: str) -> Callable[[_Function], _Function]:
     return decorate
 
 
+STRICT_FIT = "Kept for scripts: what may not fit is exit code 1 without it too."
+
+
 def view_options(function: _Function) -> _Function:
     """Add the options that shape the output: `--by`, `--depth`, `--format`, `-o`, `--plot`, `--top`."""
     top = click.option(
@@ -104,11 +107,7 @@ def view_options(function: _Function) -> _Function:
         metavar="FILE",
         help="Also plot the bytes in use after each event, by category: FILE.svg or FILE.png.",
     )
-    strict = click.option(
-        "--strict-fit",
-        is_flag=True,
-        help="Exit code 1 also if it may not fit: on an unmeasured GPU the upper bound decides.",
-    )
+    strict = click.option("--strict-fit", is_flag=True, expose_value=False, help=STRICT_FIT)
     return by(depth(format_option("estimate")(output_option(plot(top(verbose_option(strict(function))))))))
 
 

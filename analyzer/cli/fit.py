@@ -81,7 +81,7 @@ def command(
     the request tried again before it fails.
 
     Exit code 0: at least one sample runs everywhere; 1: somewhere not even one, or none that is known to; 2:
-    bad usage or input.
+    bad usage or input, or a file that its runtime refuses.
     """
     check_writable("-o", options["output"])
     if all_devices and options["device"]:
@@ -106,6 +106,7 @@ def command(
 
         wanted = names() if all_devices else str(options["device"] or "").split(",")
         keywords.pop("device", None)
+        refused = False
         if over:
             from analyzer.options import Options
             from analyzer.planning.fit import over_lengths
@@ -116,8 +117,9 @@ def command(
         else:
             result = _answers(target, wanted, Stages(tell, wanted), limit=limit, longest=longest, **keywords)
             none = any(fit.brief is None or fit.brief.at_least for fit in result)
+            refused = any(fit.brief is not None and fit.brief.refused for fit in result)
     deliver(formats.render(shown, options["form"], result, view), options["output"])
-    return int(none)
+    return 2 if refused else int(none)
 
 
 def _answers(target: str, wanted: Sequence[str], stages: Stages, **keywords: Any) -> list[Fit]:

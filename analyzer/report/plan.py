@@ -15,7 +15,7 @@ from analyzer.report.attribution import name_and_origin
 from analyzer.report.columns import Column, table, within
 from analyzer.report.csv import csv_text
 from analyzer.report.formats import PLAIN, View
-from analyzer.report.sentences import subject, uncounted
+from analyzer.report.sentences import refusals, subject, uncounted
 from analyzer.report.words import clean, folded, mib, percent, size
 
 if TYPE_CHECKING:
@@ -225,12 +225,14 @@ def fit_lines(fit: Fit, verbose: bool = False) -> list[str]:
         lines = [f"not even one sample runs {where}"]
     else:
         best = f"largest batch {fit.batch:,}" if fit.samples is None else f"greatest length {fit.batch:,}"
+        best = f"if it ran: {best}" if estimate.refused else best
         lines = [
             f"{best} {where}: {size(fit.brief.peak_reserved)} of {size(fit.limit)} held, "
             f"headroom {size(fit.headroom)} ({percent(fit.headroom, fit.limit)})"
         ]
     if fit.samples is not None:
         lines[0] += f", {fit.samples:,} {'sample' if fit.samples == 1 else 'samples'}"
+    lines[:0] = refusals(estimate)
     lines.append(about(estimate))
     if estimate.certainty.beside_range is not None:
         least, most = fit.reserved_range
@@ -260,7 +262,8 @@ def fit_lines(fit: Fit, verbose: bool = False) -> list[str]:
     # Those right above the answer, up to the one that fails, have a note that says why they are not it.
     if islands := [size for size in fit.also if size >= fit.fails]:
         lines.append(f"fragmentation: {_counted(islands)} above it would run too, those in between not")
-    lines += [f"- {clean(note)}" for note in folded(fit.notes, verbose)]
+    notes = [note for note in fit.notes if note not in estimate.refused]
+    lines += [f"- {clean(note)}" for note in folded(notes, verbose)]
     return lines
 
 

@@ -38,9 +38,9 @@ _BUDGET = {"fits": "within budget", "may not fit": "may be over budget", "does n
 
 
 def verdicts(estimate: Estimate, budget_bytes: int | None = None) -> list[tuple[bool | None, str]]:
-    """(holds, sentence) for the device and, when given, the budget; what does not hold comes first. Then with
-    None what judges nothing: what the job would take with room, the request that finds no memory, a device
-    that nobody named.
+    """(holds, sentence) for the device and, when given, the budget; what does not hold comes first, before
+    all why the runtime refuses it. Then with None what judges nothing: what the job would take with room, the
+    request that finds no memory, a device that nobody named.
 
     budget_bytes: instead of the one the estimate was made with.
     """
@@ -60,9 +60,19 @@ def verdicts(estimate: Estimate, budget_bytes: int | None = None) -> list[tuple[
     if budget_bytes is not None:
         sentences.append(_verdict(_BUDGET, estimate, budget_bytes, "allowed"))
     sentences.sort(key=lambda entry: bool(entry[0]))
+    if estimate.refused:
+        sentences = [(None, f"if it ran: {sentence}") for _, sentence in sentences]
+        sentences[:0] = [(False, sentence) for sentence in refusals(estimate)]
     if estimate.unreached:
         sentences.insert(0, (False, clean(estimate.unreached)))
     return sentences + [(None, sentence) for sentence in _other_sentences(estimate)]
+
+
+def refusals(estimate: Estimate) -> list[str]:
+    """Return why the runtime would not run this; none where it would."""
+    return [
+        f"refused by {tail(clean(estimate.runtime), 20)}: {clean(message)}" for message in estimate.refused
+    ]
 
 
 def _recorded(estimate: Estimate) -> tuple[bool | None, str]:

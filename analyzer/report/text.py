@@ -56,7 +56,7 @@ def render(estimate: Estimate, view: View = PLAIN) -> str:
 
 
 def _summary(estimate: Estimate, view: View) -> list[RenderableType]:
-    """Return verdicts, refusals and caveats, then the subject and the table of estimates."""
+    """Return verdicts and caveats, then the subject and the table of estimates."""
     from rich.text import Text
 
     parts: list[RenderableType] = [
@@ -66,10 +66,6 @@ def _summary(estimate: Estimate, view: View) -> list[RenderableType]:
             sentence, style="bold green" if holds else "bold red", no_wrap=view.width >= 80, overflow="ignore"
         )
         for holds, sentence in verdicts(estimate, view.budget_bytes)
-    ]
-    parts += [
-        Text(f"refused by {tail(clean(estimate.runtime), 20)}: {clean(message)}", style="bold yellow")
-        for message in estimate.refused
     ]
     parts += [Text(clean(message), style="bold yellow") for message in estimate.caveats]
     if estimate.device_note:
