@@ -98,7 +98,8 @@ class Figure:
 @dataclass(frozen=True, slots=True)
 class Message:
     """The text of an error for want of memory, understood. source: whose it is. figures: what it says.
-    verdict, advice: sentences. unknown: what the text does not say."""
+    verdict, advice: sentences. unknown: what the text does not say. harmless: what it says ends no
+    program."""
 
     source: str
     verdict: str
@@ -106,3 +107,4 @@ class Message:
     advice: tuple[str, ...]
     quoted: str
     unknown: tuple[str, ...] = field(default=())
+    harmless: bool = False
