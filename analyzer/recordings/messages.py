@@ -144,7 +144,7 @@ def _of_pytorch(figures: dict[str, Figure], quoted: str, backend: str) -> Messag
     elif missing > 0 and "free" in figures:
         advice.append(
             f"at least {size(missing)} have to go, even if nothing lay in pieces, only to pass this request;"
-            " what comes behind it in the step needs more"
+            " the rest of the step needs more"
         )
     if requested <= of("total") or "total" not in figures:
         advice.append(
@@ -307,13 +307,13 @@ def _onnxruntime(text: str) -> Iterator[tuple[int, Message]]:
 
 def _without_pattern(match: re.Match[str]) -> Message:
     """Return the message of a memory pattern's block without room, behind which the run goes on."""
-    asked = (Figure("asked", int(match[1])),) if match.re is _ORT_BUFFER else ()
-    of_size = f" of {size(asked[0].nbytes)}" if asked else ""
+    figures = (Figure("asked", int(match[1])),) if match.re is _ORT_BUFFER else ()
+    of_size = f" of {size(figures[0].nbytes)}" if figures else ""
     return Message(
         "ONNX Runtime",
         f"no error: no room for the memory pattern's block{of_size}; each tensor is"
         " allocated by itself instead",
-        asked,
+        figures,
         (
             "harmless, and slower: the run goes on, and tries it again at the next run of these sizes",
             "SessionOptions.enable_mem_pattern = False asks for no such block (analyze: --runtime-option"

@@ -38,6 +38,8 @@ _ASSUMING = {
     "may not fit": "may not fit: that depends on figures of {} that were not measured",
     "does not fit": "does not fit, even with best-case assumptions about {}",
 }
+# So many devices have their limits and notes behind the table; of more, --verbose shows them.
+_MOST_DEVICES = 8
 _MOST_ROWS = 24
 _MOST_REASONS = 8
 
@@ -197,7 +199,10 @@ def fits_text(fits: Sequence[Fit], view: View = PLAIN) -> str:
     """Return the verdict, what fails beyond it and why; for several devices a table first."""
     lines: list[str] = []
     if len(fits) > 1:
-        columns = [Column("device", 14, least=13), Column("batch", 8)]
+        longest = max(
+            (len(clean(known_of(fit).device)) for fit in fits if known_of(fit) is not None), default=0
+        )
+        columns = [Column("device", max(longest + 1, 14), least=13), Column("batch", 8)]
         columns += [Column("limit MiB", 14, rank=1), Column("headroom MiB", 15)]
         columns += [Column("step", 9, rank=2), Column("samples/s", 11, rank=3)]
         rows = []
@@ -207,6 +212,9 @@ def fits_text(fits: Sequence[Fit], view: View = PLAIN) -> str:
             times = ["-", "-"] if fit.brief is None else [speed.step(fit.brief), speed.rate(fit.brief)]
             rows.append([name, str(fit.batch), mib(fit.limit), room, *times])
         lines += [*table(columns, rows, view.width), ""]
+    if len(fits) > _MOST_DEVICES and not view.verbose:
+        lines += ["limits and notes of one: --device NAME; of all: --verbose", ""]
+        fits = ()
     for fit in fits:
         lines += [*fit_lines(fit, view.verbose), ""]
     return "\n".join(within(lines[:-1], view.width)) + "\n"
