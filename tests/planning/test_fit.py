@@ -236,9 +236,8 @@ def test_a_table_of_many_devices_has_no_sections_and_whole_names() -> None:
     from analyzer.devices import by_memory, load
     from analyzer.report.formats import View, render
 
-    assert [load(name).usable_bytes for name in by_memory()] == sorted(
-        map(lambda name: load(name).usable_bytes, by_memory())
-    )
+    sizes = [load(name).usable_bytes for name in by_memory()]
+    assert sizes == sorted(sizes)
     answer = fit(MODELS / "linear.py", device="2GiB")
     assert answer.brief is not None
     many = [replace(answer, brief=replace(answer.brief, device=f"rtx-of-a-long-name-{n}")) for n in range(9)]
