@@ -25,9 +25,7 @@ from analyzer.report.formats import View
 )
 @click.argument("before", type=click.Path(path_type=Path))
 @click.argument("after", type=click.Path(path_type=Path))
-@click.option(
-    "--tolerance", default="0", metavar="PERCENT|SIZE", help="Growth that is allowed: 1% or 100MiB."
-)
+@click.option("--tolerance", default="0", metavar="PERCENT|SIZE", help="Allowed growth: 1% or 100MiB.")
 @click.option("--top", type=click.IntRange(min=0), default=10, metavar="N", help="How many changes to show.")
 @format_option("difference", help_text="Form of the result; github: annotations of a pull request.")
 @output_option

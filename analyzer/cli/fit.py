@@ -38,7 +38,6 @@ if TYPE_CHECKING:
     cls=Command,
     short_help="The largest batch that runs on a GPU, and what fails beyond.",
     examples=(
-        "analyze fit models/cnn.py --mode train --device 24GiB",
         "analyze fit models/gpt2.py --mode train --all-devices --batch 8",
         "analyze fit config.json --over length,batch --device rtx4090,h100",
     ),

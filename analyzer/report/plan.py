@@ -211,13 +211,22 @@ def fits_text(fits: Sequence[Fit], view: View = PLAIN) -> str:
             room = mib(fit.headroom) if fit.batch else "-"
             times = ["-", "-"] if fit.brief is None else [speed.step(fit.brief), speed.rate(fit.brief)]
             rows.append([name, str(fit.batch), mib(fit.limit), room, *times])
-        lines += [*table(columns, rows, view.width), ""]
+        lines += [*table(columns, rows, view.width), *_without_tf32(fits), ""]
     if len(fits) > _MOST_DEVICES and not view.verbose:
         lines += ["limits and notes of one: --device NAME; of all: --verbose", ""]
         fits = ()
     for fit in fits:
         lines += [*fit_lines(fit, view.verbose), ""]
     return "\n".join(within(lines[:-1], view.width)) + "\n"
+
+
+def _without_tf32(fits: Sequence[Fit]) -> list[str]:
+    """Return a line on GPUs' speeds where products in float32 take a fifth of a step or more: data
+    sheets order GPUs otherwise with tensor cores."""
+    times = [fit.brief.step_seconds for fit in fits if fit.brief is not None]
+    if any(time is not None and 5 * time.float32_seconds > time.device_seconds for time in times):
+        return ["samples/s: in float32 without TF32, as it runs; with TF32 or bf16 the order differs"]
+    return []
 
 
 def known_of(fit: Fit) -> Any:

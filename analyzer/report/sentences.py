@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from analyzer import releases
 from analyzer.report.command_line import written
-from analyzer.report.words import clean, duration, operator_name, percent, size, span, tail, unit
+from analyzer.report.words import clean, duration, operator_name, percent, size, sizes, span, tail, unit
 
 if TYPE_CHECKING:
     from analyzer.results.estimate import Estimate, MarkRow, OutOfMemory
@@ -304,12 +304,12 @@ def assumed(estimate: Estimate) -> list[str]:
     if not estimate.certainty.assumed:
         if estimate.runtime == "onnxruntime" and not estimate.certainty.bounded:
             return []  # the runtime's own note says how processes differ
-        between = f"{span(size(least), size(most))} reserved, {span(size(low), size(high))} of device memory"
+        between = f"{sizes(least, most)} reserved, {sizes(low, high)} of device memory"
         return [f"between bounds: {between}"] if least != most else []
     named = ", ".join(f"{clean(name)} {size(nbytes)}" for name, nbytes in estimate.certainty.assumed.items())
-    sentence = f"so device memory may be {span(size(low), size(high))}"
+    sentence = f"so device memory may be {sizes(low, high)}"
     if least != most:
-        sentence += f", reserved {span(size(least), size(most))}"
+        sentence += f", reserved {sizes(least, most)}"
     return [f"assumed, since {tail(clean(estimate.device), 20)} was not measured: {named}", sentence]
 
 

@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
+from torch import nn
+
+import analyzer
+from analyzer.report import formats
 from analyzer.report.formats import View
 from analyzer.report.plan import curve_text, kink_lines
 from analyzer.results.curve import Curve, Kink, Row, Slope
+from analyzer.spec import TensorSpec
 from tests.report.estimates import TRAINING
 
 PEAK = ("1.backward", TRAINING.top(2))
@@ -40,3 +46,15 @@ def test_without_colors_each_line_is_drawn_with_its_own_letter() -> None:
     ticks = picture[-2].split()
     assert ticks == ["3", "6", "9", "12", "15"] and picture[-1].split() == ["GiB", "batch"]
     assert all(len(line) <= 80 for line in curve_text(curve, View(width=80)).splitlines())
+
+
+def test_speeds_of_float32_say_that_tf32_changes_their_order() -> None:
+    """By the data sheets an A100 has 19.5 TFLOP/s of float32, an L4 30.3; with TF32 156 and 60 (`rates.json`)."""
+
+    def shown(**options: Any) -> str:
+        layer, inputs = nn.Linear(4096, 4096, device="meta"), lambda n: ((TensorSpec((n, 4096)),), ())
+        answers = [analyzer.fit(layer, inputs, device=name, **options) for name in ("a100-80gb", "l4")]
+        return str(formats.render("fits", "text", answers))
+
+    assert "float32 without TF32, as it runs; with TF32 or bf16" in shown()
+    assert "TF32" not in shown(amp="bf16")
