@@ -15,7 +15,7 @@ from analyzer.report.attribution import name_and_origin
 from analyzer.report.columns import Column, table, within
 from analyzer.report.csv import csv_text
 from analyzer.report.formats import PLAIN, View
-from analyzer.report.sentences import refusals, subject, uncounted
+from analyzer.report.sentences import DISPLAY, displays, refusals, subject, uncounted
 from analyzer.report.words import clean, folded, mib, percent, size
 
 if TYPE_CHECKING:
@@ -247,6 +247,8 @@ def fit_lines(fit: Fit, verbose: bool = False) -> list[str]:
             f"{best} {where}: {size(fit.brief.peak_reserved)} of {size(fit.limit)} held, "
             f"headroom {size(fit.headroom)} ({percent(fit.headroom, fit.limit)})"
         ]
+    if fit.brief is not None and fit.device_bound and displays(fit.brief, fit.headroom):
+        lines.append(DISPLAY)
     if fit.samples is not None:
         lines[0] += f", {fit.samples:,} {'sample' if fit.samples == 1 else 'samples'}"
     lines[:0] = refusals(estimate)

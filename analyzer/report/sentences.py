@@ -32,6 +32,12 @@ _NAIVE_TERMS = (
 _RUNS_SHOWN = 3  # of a session's runs, the first and the last ones
 _ONLY_IF_ANY = ("sent_gradients", "optimizer_state")
 
+# Cards with outputs for screens; of data centers' cards none has one.
+_DESKTOP = ("rtx", "titan")
+# A headroom that a desktop's own processes may use up.
+_DISPLAY_BYTES = 2**30
+DISPLAY = "a display on this card, and what the desktop draws, take some hundred MiB of that headroom"
+
 # Words for each verdict, of the device and of a budget.
 _FITS = {word: word for word in ("fits", "may not fit", "does not fit")}
 _BUDGET = {"fits": "within budget", "may not fit": "may be over budget", "does not fit": "over budget"}
@@ -68,6 +74,12 @@ def verdicts(estimate: Estimate, budget_bytes: int | None = None) -> list[tuple[
     return sentences + [(None, sentence) for sentence in _other_sentences(estimate)]
 
 
+def displays(estimate: Estimate, rest_bytes: int) -> bool:
+    """Return whether a display would take what is left on a card that people work at."""
+    fits = not estimate.device_assumed and estimate.verdict() != "does not fit"
+    return fits and estimate.device.startswith(_DESKTOP) and 0 <= rest_bytes < _DISPLAY_BYTES
+
+
 def refusals(estimate: Estimate) -> list[str]:
     """Return why the runtime would not run this; none where it would."""
     return [
@@ -93,6 +105,8 @@ def _other_sentences(estimate: Estimate) -> list[str]:
             if estimate.device_used
             else "it uses no memory of a GPU"
         )
+    if displays(estimate, estimate.allowed_bytes - estimate.device_used):
+        lines.append(DISPLAY)
     if estimate.with_room is not None:
         lines.append(
             f"with room it would take {size(estimate.with_room.device_used)}; here freed memory is given back"

@@ -11,6 +11,7 @@ import analyzer
 from analyzer.report import formats
 from analyzer.report.formats import View
 from analyzer.report.plan import curve_text, kink_lines
+from analyzer.report.sentences import verdicts
 from analyzer.results.curve import Curve, Kink, Row, Slope
 from analyzer.spec import TensorSpec
 from tests.report.estimates import TRAINING
@@ -58,3 +59,14 @@ def test_speeds_of_float32_say_that_tf32_changes_their_order() -> None:
 
     assert "float32 without TF32, as it runs; with TF32 or bf16" in shown()
     assert "TF32" not in shown(amp="bf16")
+
+
+def test_a_display_takes_some_of_a_small_headroom() -> None:
+    """39 MiB are left on an RTX 4090 that draws a desktop as well; an L4 has no output for a screen."""
+    left = 39 * 2**20
+    job = replace(TRAINING, device="rtx4090", capacity_bytes=TRAINING.device_used + left, driver_bytes=0)
+    job = replace(job, budget_bytes=None, out_of_memory=None, device_assumed=False)
+    told = [sentence for _, sentence in verdicts(job)]
+    assert told[0].startswith("fits: ") and told[1].startswith("a display on this card")
+    assert len(verdicts(replace(job, device="l4"))) == 1
+    assert len(verdicts(replace(job, capacity_bytes=job.capacity_bytes + 2**31))) == 1
