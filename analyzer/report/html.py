@@ -392,6 +392,7 @@ def _certainty(estimate: Estimate) -> list[str]:
         page.paragraph(
             f"{percent(certainty.exact, total)} of the peak by rule, {percent(certainty.measured, total)}"
             f" {sentences.by_records(estimate)}, {percent(certainty.bounded, total)} bounded"
+            f"{sentences.sure_of(estimate)}"
         ),
         page.items(sentences.uncertain(estimate)),
         page.paragraph(f"figures of: {sentences.figures_of(estimate)}" if estimate.modelled else "", "dim"),

@@ -295,6 +295,13 @@ def by_records(estimate: Estimate) -> str:
     return "by measurement" if estimate.certainty.beside_range is None else "recorded"
 
 
+def sure_of(estimate: Estimate) -> str:
+    """Return what "How sure" leaves out, behind its shares; "" if nothing."""
+    beside = [note for note in estimate.notes if note.startswith("NCCL bounded")]
+    left_out = [*(["the caveats above"] if estimate.caveats else []), *(["NCCL's memory"] if beside else [])]
+    return f"; not of {' and '.join(left_out)}" if left_out else ""
+
+
 def uncertain(estimate: Estimate) -> list[str]:
     """Return the rules behind bytes not exactly known, a line for each way they are known."""
     lines = []

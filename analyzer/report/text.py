@@ -32,6 +32,7 @@ from analyzer.report.sentences import (
     remedies,
     step_line,
     subject,
+    sure_of,
     uncertain,
     verdicts,
 )
@@ -272,7 +273,7 @@ def _certainty(estimate: Estimate) -> list[RenderableType]:
         Text.assemble(
             ("How sure: ", "bold"),
             f"{percent(certainty.exact, total)} of the peak by rule, {percent(certainty.measured, total)}"
-            f" {by_records(estimate)}, {percent(certainty.bounded, total)} bounded",
+            f" {by_records(estimate)}, {percent(certainty.bounded, total)} bounded{sure_of(estimate)}",
         )
     ]
     lines += [Padding(line, (0, 0, 0, 2)) for line in uncertain(estimate)]
