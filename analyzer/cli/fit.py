@@ -131,7 +131,7 @@ def command(
                 smallest, head = _smallest(target, result, of_all, keywords, all_devices)
                 none = not smallest
     content = formats.render(shown, options["form"], result, view)
-    if of_all and options["form"] == "text":
+    if of_all and isinstance(content, str) and options["form"] == "text":
         content = f"{head}\n\n{content}"
     deliver(content, options["output"])
     return 2 if refused else int(none)
