@@ -1,11 +1,11 @@
 """Messages of a program's libraries that only following it here brings about, and no run on a GPU prints.
 
 1. A library that is told of a GPU loads what it has for GPUs in C, which looks for CUDA's own libraries: a
-   machine without them cannot load it, and the library logs that error with its traceback (bitsandbytes'
-   `cextension.py`). Nothing of it is called.
+   machine without them cannot load it, and the library logs that error with its traceback
+   (`bitsandbytes.cextension`). Nothing of it is called.
 2. A target's file is imported without a GPU, so that bitsandbytes loads its library for CPUs, and asks for
-   kernels of that one (`backends/cpu/ops.py`, where the library has `has_avx512bf16_cpu`; that for CUDA has
-   none).
+   kernels of that one (`bitsandbytes.backends.cpu.ops`, where the library has `has_avx512bf16_cpu`; that for
+   CUDA has none).
 
 Such records are dropped, every other one is handled as ever.
 """

@@ -29,8 +29,8 @@ def _size(nbytes: int) -> str:
 
 
 def _requested(nbytes: int) -> str:
-    """Return a request's bytes as text, to a tenth of a MiB; in bytes below that."""
-    return f"{nbytes / MIB:,.1f} MiB" if nbytes >= MIB // 10 else f"{nbytes:,} bytes"
+    """Return a request's bytes as text, to a tenth of a MiB; in bytes where that reads 0.0."""
+    return f"{nbytes / MIB:,.1f} MiB" if nbytes >= MIB // 20 else f"{nbytes:,} bytes"
 
 
 def explanation(session: SimulatedSession) -> tuple[str, ...]:
