@@ -45,6 +45,7 @@ from analyzer.errors import (
 )
 from analyzer.files import UnreadableError
 from analyzer.nested import strangers_in
+from analyzer.sandbox.logs import without_ours
 
 if TYPE_CHECKING:
     from torch import nn
@@ -153,7 +154,8 @@ def load_function(text: str) -> Callable[..., Any]:
     """Return the function `file.py:name` or `package.module:name` names. Raises TargetError."""
     require_torch(f"{text} is a PyTorch target")
     target = parse(text)
-    function = _attribute(_execute(target), target)
+    with without_ours():
+        function = _attribute(_execute(target), target)
     if not callable(function):
         raise TargetError(f"{text} is a {type(function).__name__}, not a function", "name a function")
     return function  # type: ignore[no-any-return]
@@ -222,7 +224,7 @@ def _build(target: Target, device: str, real: bool) -> Program:
     import torch
     from torch import nn
 
-    with torch.device(device):
+    with torch.device(device), without_ours():
         namespace = _execute(target)
         attribute = _attribute(namespace, target)
         if not isinstance(attribute, nn.Module):

@@ -112,7 +112,7 @@ def test_the_actions_steps_as_they_stand(tmp_path: Path) -> None:
     known = {
         "RUNNER_TEMP": str(temporary), "GITHUB_PATH": str(path), "HERE": str(sources(tmp_path / "source")), "HOME": str(tmp_path),
         "PIP_NO_INDEX": "1", "PIP_NO_DEPS": "1", "PIP_NO_BUILD_ISOLATION": "0", "CC": "false",
-        "PYTHONPATH": os.pathsep.join(PACKAGES), "REQUIREMENTS": f"-r {work / 'requirements.txt'}",
+        "PYTHONPATH": os.pathsep.join(PACKAGES), "REQUIREMENTS": f"-r {work / 'requirements.txt'}", "TARGET": "cnn.onnx",
     }  # fmt: skip
     (work / "own").mkdir()
     (work / "own/pyproject.toml").write_text('[project]\nname = "own-layers"\nversion = "1.0"\n')

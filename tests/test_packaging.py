@@ -168,3 +168,19 @@ def test_the_action_follows_a_program(tmp_path: Path) -> None:
     for both in ({}, {"run": "train.py 40", "target": "train.py"}):
         ran = run_action(tmp_path, **both)
         assert ran.returncode == 2 and "either a target or a program" in ran.stdout
+
+
+@pytest.mark.parametrize(("target", "extra"), [("a.onnx", ""), ("train.py", "[torch]"), ("", "[torch]")])
+def test_the_action_installs_torch_for_what_needs_it(tmp_path: Path, target: str, extra: str) -> None:
+    """pip is a script here that writes down what it is asked for."""
+    install = yaml.safe_load((ROOT / "action.yml").read_text())["runs"]["steps"][0]["run"]
+    python, pip = tmp_path / "python3", tmp_path / "analyzer/bin/pip"
+    pip.parent.mkdir(parents=True)
+    python.write_text("#!/bin/sh\n")
+    pip.write_text(f'#!/bin/sh\nprintf "%s\\n" "$@" > {tmp_path / "asked"}\n')
+    for command in (python, pip):
+        command.chmod(0o755)
+    values = {"HERE": "/here", "TARGET": target, "REQUIREMENTS": "", "RUNNER_TEMP": str(tmp_path)}
+    values |= {"GITHUB_PATH": str(tmp_path / "path"), "PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    subprocess.run(["bash", "-e", "-c", install], env=values, check=True)
+    assert (tmp_path / "asked").read_text().splitlines()[2] == f"/here{extra}"

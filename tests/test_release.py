@@ -93,6 +93,9 @@ def test_pre_commit_checks_in_the_versions_of_ci() -> None:
     assert ran == {"ruff check", "ruff format", "mypy", "lint-imports"}
     (offered,) = yaml.safe_load((ROOT / ".pre-commit-hooks.yaml").read_text())
     assert any("download.pytorch.org/whl/cpu" in word for word in offered["additional_dependencies"])
+    changes_of = re.compile(offered["files"])  # pre-commit's way: searched for in each name
+    assert all(changes_of.search(name) for name in ("train.py", "models/a.onnx", "a.pt2", "config.json"))
+    assert not changes_of.search("README.md") and "types_or" not in offered
 
 
 @pytest.mark.parametrize("path", FORMS, ids=lambda path: path.stem)

@@ -186,7 +186,8 @@ def _main(words: list[str]) -> int:
     except AnalyzerError as error:
         return _failed(error.message, _with_help(error.hint, words), error if debug else None)
     except click.ClickException as error:
-        return _failed(error.format_message(), f"see: {_help_of(error)}", error if debug else None)
+        hint = f"{_with_option(error)}see: {_help_of(error)}"
+        return _failed(error.format_message(), hint, error if debug else None)
     except _Ended as ended:
         return 128 + int(ended.args[0])
     except (KeyboardInterrupt, click.Abort):
@@ -205,6 +206,22 @@ def _main(words: list[str]) -> int:
         return _internal(error, debug)
     finally:
         origin.command = ""
+
+
+def _with_option(error: click.ClickException) -> str:
+    """Return which commands have an option that this one does not; "" if none, or it is no such error."""
+    if not isinstance(error, click.NoSuchOption):
+        return ""
+    context, commands = click.Context(group), Commands()
+    having = [
+        f"analyze {name}"
+        for name in commands.list_commands(context)
+        if (command := commands.get_command(context, name)) is not None
+        if any(error.option_name in param.opts for param in command.params)
+    ]
+    if not 0 < len(having) < 4:
+        return ""
+    return f"{' and '.join(having)} {'has' if len(having) == 1 else 'have'} it; "
 
 
 def _help_of(error: click.ClickException) -> str:

@@ -38,25 +38,14 @@ def show(estimate: Estimate, options: Mapping[str, Any], has_limit: bool, budget
             "warning",
             f"{count} kind{'s' if count > 1 else ''} of operator unknown: figures are at least what it takes",
         )
-    return exit_code(estimate, budget, has_limit, options.get("strict_fit", False))
+    return exit_code(estimate, budget, has_limit)
 
 
-def exit_code(estimate: Estimate, budget_bytes: int | None, has_limit: bool, strict: bool = False) -> int:
-    """2 if the program ended before its end, 1 if a limit the user gave (has_limit: the device's capacity) is
-    not known to hold, else 0.
-
-    On a GPU that nobody measured the figure itself decides, unless it is a lower bound or in doubt; strict:
-    whatever may not fit is 1.
-    """
-    if estimate.incomplete is not None:
+def exit_code(estimate: Estimate, budget_bytes: int | None, has_limit: bool) -> int:
+    """2 if the program ended before its end or the runtime refuses it, 1 if a limit the user gave (has_limit:
+    the device's capacity) is not known to hold, else 0: the verdict decides, so that "may not fit" is 1."""
+    if estimate.incomplete is not None or estimate.refused:
         return 2
     budget_bytes = budget_bytes or estimate.budget_bytes
     limits = [limit for limit in (budget_bytes, estimate.usable_bytes if has_limit else None) if limit]
-    if strict and any(estimate.verdict(limit) != "fits" for limit in limits):
-        return 1
-    in_doubt = bool(limits and estimate.doubt)
-    return int(
-        estimate.stopped
-        or in_doubt
-        or any(estimate.at_least or not estimate.within(limit) for limit in limits)
-    )
+    return int(estimate.stopped or any(estimate.verdict(limit) != "fits" for limit in limits))

@@ -14,7 +14,6 @@
 from __future__ import annotations
 
 import dataclasses
-import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
@@ -28,10 +27,8 @@ from analyzer.errors import OptionError
 from analyzer.options import Options
 from analyzer.report import formats
 from analyzer.report.attribution import KINDS
-from analyzer.spec import TensorSpec
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
-_INPUT = re.compile(r"(?P<shape>\d{1,30}(x\d{1,30})*)?(:(?P<dtype>\w+))?", re.IGNORECASE)
 
 
 def _click_options(*names: str) -> tuple[Callable[[Any], Any], ...]:
@@ -77,6 +74,9 @@ def options_named(*names: str) -> Callable[[_Function], _Function]:
     return decorate
 
 
+STRICT_FIT = "Kept for scripts: what may not fit is exit code 1 without it too."
+
+
 def view_options(function: _Function) -> _Function:
     """Add the options that shape the output: `--by`, `--depth`, `--format`, `-o`, `--plot`, `--top`."""
     top = click.option(
@@ -104,11 +104,7 @@ def view_options(function: _Function) -> _Function:
         metavar="FILE",
         help="Also plot the bytes in use after each event, by category: FILE.svg or FILE.png.",
     )
-    strict = click.option(
-        "--strict-fit",
-        is_flag=True,
-        help="Exit code 1 also if it may not fit: on an unmeasured GPU the upper bound decides.",
-    )
+    strict = click.option("--strict-fit", is_flag=True, expose_value=False, help=STRICT_FIT)
     return by(depth(format_option("estimate")(output_option(plot(top(verbose_option(strict(function))))))))
 
 
@@ -257,6 +253,8 @@ def analysis_keywords(target: str, options: Mapping[str, Any]) -> dict[str, Any]
     keywords = {name: options[name] for name in named if options.get(name) is not None}
     if "batches" in keywords:
         keywords["batches"] = _batches(keywords["batches"])
+    from analyzer.planning.inputs import described_inputs
+
     keywords["inputs"] = described_inputs(target, options["inputs"], options["batch"])
     keywords["runtime_options"] = settings(options["runtime_options"])
     keywords["values"] = {name: _number(name, text) for name, text in pairs("--value", options["values"])}
@@ -299,37 +297,6 @@ def _boolean(name: str, text: str) -> bool:
             f"--assume {name}={text!r} is neither true nor false", "write NAME=true or NAME=false"
         )
     return text.lower() == "true"
-
-
-def described_inputs(target: str, texts: Sequence[str], batch: int | None) -> dict[str, TensorSpec] | None:
-    """Parse `--input NAME=3x224x224:float32`: name -> specification. Raises OptionError."""
-    from analyzer.graph import dtype
-
-    onnx = Path(target).suffix.lower() == ".onnx"
-    described: dict[str, TensorSpec] = {}
-    for text in texts:
-        name, _, rest = text.rpartition("=")
-        match = _INPUT.fullmatch(rest)
-        if not name or match is None or not rest:
-            raise OptionError(
-                f"--input {text!r} is no input",
-                "write NAME=SHAPE or NAME=SHAPE:TYPE, such as x=3x224x224:float32",
-            )
-        if name in described:
-            raise OptionError(f"--input {name} is given twice", "describe each input once")
-        kind = (match["dtype"] or "").lower()
-        kind = dtype.full_name(kind)
-        if kind and kind not in dtype.BITS:
-            raise OptionError(
-                f"--input {text!r}: unknown type {kind!r}",
-                "one of float32, float16, bfloat16, int64, int32, bool, ...",
-            )
-        shape = tuple(int(size) for size in match["shape"].lower().split("x")) if match["shape"] else ()
-        if onnx:
-            described[name] = TensorSpec(shape, kind)
-        else:
-            described[name] = TensorSpec((1 if batch is None else batch, *shape), kind or "float32")
-    return described or None
 
 
 def settings(texts: Sequence[str]) -> dict[str, str]:

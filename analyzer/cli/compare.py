@@ -25,7 +25,7 @@ from analyzer.report.formats import View
 )
 @click.argument("before", type=click.Path(path_type=Path))
 @click.argument("after", type=click.Path(path_type=Path))
-@click.option("--tolerance", default="0", metavar="PERCENT", help="Growth that is allowed, such as 1%.")
+@click.option("--tolerance", default="0", metavar="PERCENT|SIZE", help="Allowed growth: 1% or 100MiB.")
 @click.option("--top", type=click.IntRange(min=0), default=10, metavar="N", help="How many changes to show.")
 @format_option("difference", help_text="Form of the result; github: annotations of a pull request.")
 @output_option
@@ -38,7 +38,7 @@ def command(before: Path, after: Path, tolerance: str, top: int, **options: Any)
     check_writable("-o", options["output"])
     from analyzer.planning.compare import compare
 
-    difference = compare(before, after, _share(tolerance))
+    difference = compare(before, after, _allowed(tolerance))
     deliver(
         formats.render("difference", options["form"], difference, View(top=top, width=columns())),
         options["output"],
@@ -46,10 +46,16 @@ def command(before: Path, after: Path, tolerance: str, top: int, **options: Any)
     return int(difference.exceeds)
 
 
-def _share(text: str) -> float:
+def _allowed(text: str) -> float | str:
+    """Return a share, or a size as it is written."""
+    from analyzer.devices import is_size
+
     try:
         return float(text.strip().removesuffix("%")) / 100
     except ValueError:
+        if is_size(text):
+            return text
         raise OptionError(
-            f"--tolerance {text!r} is no percentage", "write a number of percent, such as 1 or 0.5%"
+            f"--tolerance {text!r} is no percentage",
+            "write a number of percent, such as 1 or 0.5%, or a size such as 100MiB",
         ) from None

@@ -92,8 +92,9 @@ def command(script: str, arguments: tuple[str, ...], **options: Any) -> int:
     With --nproc-per-node the ranks are processes on this machine. All end when the one shown ends, or one
     fails.
 
-    Exit code 0: it ran, and fits the device and budget given; 1: it ran out of memory, or does not fit; 2:
-    bad usage, or a program that ended before its end: the estimate is of what ran until then.
+    Exit code 0: it ran, and fits the device and budget given; 1: it ran out of memory, does not fit, or is
+    not known to; 2: bad usage, or a program that ended before its end: the estimate is of what ran until
+    then.
     """
     check_writable("-o", options["output"])
     keep_apart(script, options)

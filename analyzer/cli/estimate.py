@@ -74,7 +74,7 @@ def command(target: str, **options: Any) -> int:
     make_batch(batch) -> (inputs, targets) and loss(output, *targets).
 
     Exit code 0: it fits the device and budget given, or none was given; 1: it does not, or is not known to;
-    2: bad usage or input.
+    2: bad usage or input, or a file that its runtime refuses.
     """
     check_writable("-o", options["output"])
     files = {flag: options[name] for flag, name in _SIDE_FILES.items() if options[name] is not None}
@@ -119,7 +119,7 @@ def command(target: str, **options: Any) -> int:
     )
     with redirect_stdout(sys.stderr) if piped else nullcontext():
         code = show(estimate, options, has_limit)
-        if code and analysis is not None and options["form"] == "text" and options["output"] is None:
+        if code == 1 and analysis is not None and options["form"] == "text" and options["output"] is None:
             _advise(target, parsed, analysis, options["quiet"])
     return code
 

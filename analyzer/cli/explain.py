@@ -69,6 +69,11 @@ def _rules(name: str | None, form: str, output: Path | None) -> None:
     try:
         rule = find(name)
     except AnalyzerError as error:
+        if len(name.split()) > 1:
+            raise OptionError(
+                "that is a text, and neither a file nor a rule",
+                "write it to a file and name that, or pipe it into: analyze explain -",
+            ) from error
         if Path(name).suffix or "/" in name:
             raise OptionError(
                 f"there is no file {name}, and no rule of that name",
@@ -90,7 +95,9 @@ def _file(name: str, form: str, options: dict[str, Any]) -> int:
     kind = "recording" if isinstance(result, Recording) else "message"
     view = View(top=options["top"], color=wants_color(options["output"]), width=columns())
     deliver(formats.render(kind, form, result, view), options["output"])
-    return int(not isinstance(result, Recording) or bool(result.failed))
+    if isinstance(result, Recording):
+        return int(bool(result.failed))
+    return int(not result.harmless)
 
 
 def _is_rule(name: str) -> bool:

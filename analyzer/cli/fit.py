@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     cls=Command,
     short_help="The largest batch that runs on a GPU, and what fails beyond.",
     examples=(
-        "analyze fit models/cnn.py --mode train --device 24GiB",
+        "analyze fit models/gpt2.py --mode train --all-devices --batch 8",
         "analyze fit train.py --vary=--batch-size --device rtx4090,h100",
     ),
 )
@@ -55,7 +55,10 @@ if TYPE_CHECKING:
 )
 @click.option("--longest", is_flag=True, help="Find the greatest length of --batch samples instead.")
 @click.option(
-    "-b", "--batch", type=click.IntRange(min=1), help="With --longest: how many samples; 1 by default."
+    "-b",
+    "--batch",
+    type=click.IntRange(min=1),
+    help="With --longest: how many samples, 1 by default; with several devices: name the smallest for it.",
 )
 @click.option(
     "--over",
@@ -69,7 +72,7 @@ if TYPE_CHECKING:
     help="TARGET is a whole script: find the largest number for this option of its own, such as"
     " --vary=--batch-size; its other arguments stand behind --.",
 )
-@click.option("--all-devices", is_flag=True, help="Every known GPU, in one table.")
+@click.option("--all-devices", is_flag=True, help="Every known GPU by memory, in one table.")
 @format_option("fits", "lengths")
 @output_option
 @verbose_option
@@ -94,13 +97,19 @@ def command(
     the request tried again before it fails.
 
     Exit code 0: at least one sample runs everywhere; 1: somewhere not even one, or none that is known to; 2:
-    bad usage or input.
+    bad usage or input, or a file that its runtime refuses.
     """
     check_writable("-o", options["output"])
     if all_devices and options["device"]:
         raise OptionError("--all-devices and --device exclude each other", "give one of them")
-    if batch is not None and not longest:
-        raise OptionError("the largest batch is what is asked for", "leave --batch out, or add --longest")
+    several = all_devices or "," in str(options["device"] or "")
+    of_all = batch if several and not longest and not over else None
+    if batch is not None and not longest and (of_all is None or limit):
+        raise OptionError(
+            "the largest batch is what is asked for",
+            "leave --batch out, or add --longest, or --all-devices for the smallest GPU that runs it; whether"
+            " it fits one: analyze TARGET --batch N --device NAME",
+        )
     shown = "lengths" if over else "fits"
     if over and (longest or limit):
         raise OptionError(
@@ -118,14 +127,15 @@ def command(
         )
     if vary:
         _check_vary()
-    keywords = analysis_keywords(target, {**options, "batch": batch})
+    keywords = analysis_keywords(target, {**options, "batch": None if of_all else batch})
     view = View(color=wants_color(options["output"]), width=columns(), verbose=options["verbose"])
     keep_apart(target, options)
     with working(target, options["quiet"]) as tell:
-        from analyzer.devices import names
+        from analyzer.devices import by_memory
 
-        wanted = names() if all_devices else str(options["device"] or "").split(",")
+        wanted = by_memory() if all_devices else str(options["device"] or "").split(",")
         keywords.pop("device", None)
+        refused, head = False, ""
         if vary:
             result: Any = _varied(target, arguments, vary, wanted, Stages(tell, wanted), options, keywords)
             none = any(fit.brief is None or fit.brief.at_least for fit in result)
@@ -142,8 +152,39 @@ def command(
                 target, wanted, stages, options["quiet"], limit=limit, longest=longest, **keywords
             )
             none = any(fit.brief is None or fit.brief.at_least for fit in result)
-    deliver(formats.render(shown, options["form"], result, view), options["output"])
-    return int(none)
+            refused = any(fit.brief is not None and fit.brief.refused for fit in result)
+            if of_all:
+                smallest, head = _smallest(target, result, of_all, keywords, all_devices)
+                none = not smallest
+    content = formats.render(shown, options["form"], result, view)
+    if of_all and isinstance(content, str) and options["form"] == "text":
+        content = f"{head}\n\n{content}"
+    deliver(content, options["output"])
+    return 2 if refused else int(none)
+
+
+def _smallest(
+    target: str, answers: Sequence[Fit], batch: int, keywords: dict[str, Any], every: bool
+) -> tuple[str, str]:
+    """Return the name of the GPU with least memory that surely runs the batch, "" if none does, and the
+    sentence that says so. every: the answers are those of every known GPU."""
+    import analyzer
+
+    perhaps = ""
+    for fit in sorted(answers, key=lambda fit: fit.brief.usable_bytes if fit.brief is not None else 0):
+        if fit.brief is None or fit.batch < batch:
+            continue
+        estimate = analyzer.analyze(target, **{**keywords, "batch": batch}, device=fit.brief.device)
+        if estimate.fits() and estimate.verdict() == "fits":
+            less = f"; it may run on {perhaps}, too" if perhaps else ""
+            known = "known GPU" if every else "of these"
+            return (
+                fit.brief.device,
+                f"smallest {known} that surely runs batch {batch:,}: {fit.brief.device}{less}",
+            )
+        perhaps = perhaps or fit.brief.device
+    may = f"; it may run on {perhaps}" if perhaps else ""
+    return "", f"{'no known GPU' if every else 'none of these'} surely runs batch {batch:,}{may}"
 
 
 # Answers that take less are shown at the end alone.

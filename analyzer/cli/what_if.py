@@ -8,6 +8,7 @@ import click
 
 from analyzer.cli._help import Command
 from analyzer.cli._options import (
+    STRICT_FIT,
     analysis_keywords,
     analysis_options,
     format_option,
@@ -28,17 +29,17 @@ from analyzer.report import formats
 )
 @analysis_options
 @unprotected_option
-@click.option("--strict-fit", is_flag=True, help="A way that may not fit does not count as fitting.")
+@click.option("--strict-fit", is_flag=True, expose_value=False, help=STRICT_FIT)
 @click.option("--largest", is_flag=True, help="Also find each one's largest batch on the device.")
 @format_option("strategies")
 @output_option
 @click.option("-q", "--quiet", is_flag=True, help="No progress.")
-def command(target: str, largest: bool, strict_fit: bool, **options: Any) -> int:
+def command(target: str, largest: bool, **options: Any) -> int:
     """TARGET as it is, beside mixed precision, checkpointing, accumulation, other optimizers and allocator
     settings.
 
     Every line is an analysis of its own, to the byte. Exit code 0: something fits the device; 1: nothing
-    does; 2: bad usage or input.
+    does, or is not known to; 2: bad usage or input.
     """
     check_writable("-o", options["output"])
     keywords = analysis_keywords(target, options)
@@ -50,9 +51,6 @@ def command(target: str, largest: bool, strict_fit: bool, **options: Any) -> int
     view = formats.View(width=columns())
     deliver(formats.render("strategies", options["form"], strategies, view), options["output"])
     limited = options["device"] is not None
-    fitting = [
-        estimate
-        for estimate in (strategy.estimate for strategy in strategies)
-        if estimate is not None and estimate.fits() and not (strict_fit and estimate.verdict() != "fits")
-    ]
+    estimates = (strategy.estimate for strategy in strategies)
+    fitting = [one for one in estimates if one is not None and one.verdict() == "fits"]
     return int(limited and not fitting)

@@ -1,11 +1,12 @@
 """Device profiles: what is known of each GPU, and where it comes from."""
 
-from analyzer.devices.loader import capacity_of, from_dict, load, named, names, resolve, stands_in
+from analyzer.devices.loader import by_memory, capacity_of, from_dict, load, named, names, resolve, stands_in
 from analyzer.devices.profile import DeviceProfile
 from analyzer.devices.sizes import check_bare, is_size, parse_size
 
 __all__ = [
     "DeviceProfile",
+    "by_memory",
     "capacity_of",
     "check_bare",
     "from_dict",

@@ -72,6 +72,11 @@ def names() -> tuple[str, ...]:
     return tuple(sorted(path.stem for path in PROFILES.glob("*.json")))
 
 
+def by_memory() -> list[str]:
+    """Return the names of the shipped profiles, that with the least memory first."""
+    return sorted(names(), key=lambda name: load(name).usable_bytes)
+
+
 def load(name_or_path: str | Path) -> DeviceProfile:
     """Load a profile by name or JSON file. Raises OptionError for an unknown name or faulty file."""
     text = str(name_or_path)

@@ -21,27 +21,31 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from analyzer import releases
-from analyzer.errors import InputError, OptionError
+from analyzer.devices import parse_size
+from analyzer.errors import InputError, OptionError, file_like
 from analyzer.report.attribution import path
 from analyzer.report.command_line import written
 from analyzer.results.difference import Change, Difference
 from analyzer.results.estimate import Estimate
 
 FIGURES = ("peak_allocated", "peak_reserved", "device_used")
+_MODELS = (".onnx", ".py", ".pt2", ".pt", ".pth", ".safetensors")
 _SETTINGS = ("target", "runtime", "mode", "batch", "optimizer", "device")
 
 
 def compare(
     before: Estimate | str | os.PathLike[str],
     after: Estimate | str | os.PathLike[str],
-    tolerance: float = 0.0,
+    tolerance: float | str = 0.0,
 ) -> Difference:
     """Compare two estimates, files of `analyze --format json` or snapshots of PyTorch's allocator.
 
-    tolerance: 0.01 allows 1 % more.
+    tolerance: 0.01 allows 1 % more, "100MiB" so many bytes.
 
     Raises InputError for a file that is no estimate, OptionError for a tolerance that is no share.
     """
+    allowed = parse_size(tolerance) if isinstance(tolerance, str) else 0
+    tolerance = 0.0 if isinstance(tolerance, str) else tolerance
     if not 0 <= tolerance < float("inf"):
         raise OptionError(f"the tolerance is {tolerance}", "give a share of at least 0, such as 0.01 for 1 %")
     one, two = _opened(before), _opened(after)
@@ -71,6 +75,7 @@ def compare(
             *_releases(one, two),
         ),
         moved if moved[0] != moved[1] else None,
+        allowed,
     )
 
 
@@ -80,6 +85,17 @@ def _opened(estimate: Estimate | str | os.PathLike[str]) -> Estimate:
     from analyzer.recordings.opened import is_snapshot
     from analyzer.report.json import read
 
+    path_of = Path(estimate)
+    if path_of.suffix.lower() in _MODELS:
+        raise InputError(
+            f"{path_of} is a model, and no estimate of one",
+            f"analyze it first: analyze {path_of} --format json -o {path_of.stem}.json",
+        )
+    if not path_of.exists():
+        raise InputError(
+            f"{path_of} cannot be read: no such file",
+            f"{file_like(path_of)}write it with: analyze TARGET --format json -o FILE",
+        )
     if is_snapshot(Path(estimate)):
         from analyzer.recordings.estimate import explain
 

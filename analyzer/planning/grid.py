@@ -7,7 +7,7 @@
       as it is: {}
       mixed: {amp: bf16}
       recomputed: {amp: bf16, checkpoint: "transformer.h.*"}
-    options: {mode: train, optimizer: adamw}
+    options: {mode: train, optimizer: adamw, input: [x=3x224x224]}
 
 1. A **job** is one target, batch, device and strategy; a strategy is options (`analyzer.options.Options`) on
    top of the grid's own. Jobs are numbered in the order of the file: targets, then batches, strategies,
@@ -35,12 +35,17 @@ from typing import TYPE_CHECKING, Any
 from analyzer import devices, files
 from analyzer.errors import AnalyzerError, OptionError, did_you_mean, file_like
 from analyzer.options import Options
+from analyzer.planning.inputs import described_inputs
 from analyzer.planning.workers import on_cores, on_ray
 
 if TYPE_CHECKING:
     from analyzer.results.estimate import Estimate
 
 _KEYS = ("targets", "batches", "devices", "strategies", "options")
+_EXAMPLES = {
+    "batches": "give a list, such as [1, 8, 32]",
+    "input": "give texts, such as [x=3x224x224]",
+}
 FIGURES = ("peak_allocated", "peak_reserved", "device_used", "graph_peak", "naive", "capacity_bytes")
 # Seconds, and samples a second: of a step of all micro-batches; empty where no time is known.
 TIMES = ("step_seconds", "step_low", "step_high", "samples_per_second", "bound")
@@ -102,8 +107,9 @@ def jobs(content: Any) -> tuple[Job, ...]:
     whole = []
     for name, more in strategies.items():
         options = {**shared, **_options(more or {}, f"strategy {name!r}")}
+        checked = {key: value for key, value in options.items() if key != "input"}
         for batch in batches:
-            Options.of({**options, "batch": batch})
+            Options.of({**checked, "batch": batch})
         whole.append((str(name), options))
     count = len(targets) * len(batches) * len(whole) * len(named)
     if count > files.allowed(_MOST_JOBS):
@@ -125,7 +131,7 @@ def _list(content: Mapping[str, Any], key: str, kind: type | tuple[type, ...]) -
         if isinstance(entry, bool) or not isinstance(entry, kind):
             raise OptionError(
                 f"{key!r} has {entry!r}",
-                "give a list, such as [1, 8, 32]" if key == "batches" else "give names",
+                _EXAMPLES.get(key, "give names"),
             )
     return entries
 
@@ -134,15 +140,17 @@ def _options(given: Any, where: str) -> dict[str, Any]:
     """Return a cell's options. Raises OptionError for what is no mapping, or an unknown name."""
     if not isinstance(given, Mapping):
         raise OptionError(f"{where} is no mapping", "write option: value")
-    known = [
-        field.name for field in fields(Options) if field.name not in ("batch", "device", "inputs", "targets")
-    ]
+    left_out = ("batch", "device", "inputs", "targets")
+    known = ["input", *(field.name for field in fields(Options) if field.name not in left_out)]
     for name in given:
         if name not in known:
             raise OptionError(
                 f"{where} has no option {name!r}",
                 f"{did_you_mean(str(name), known)}options: {', '.join(known)}",
             )
+    if "input" in given:
+        described_inputs("", texts := _list(given, "input", str), None)
+        return {**given, "input": texts}
     return dict(given)
 
 
@@ -153,7 +161,9 @@ def row_of(job: Job) -> Row:
     row = _named(job)
     try:
         with redirect_stdout(sys.stderr):  # the table may be on stdout
-            estimate = analyzer.analyze(job.target, batch=job.batch, device=job.device, **job.options)
+            options = dict(job.options)
+            inputs = described_inputs(job.target, options.pop("input", ()), job.batch)
+            estimate = analyzer.analyze(job.target, inputs, batch=job.batch, device=job.device, **options)
     except AnalyzerError as error:
         return row | {"error": error.message}
     except SystemExit as error:

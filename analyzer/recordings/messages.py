@@ -9,7 +9,9 @@
    process has" is missing: of the processes that hold at least PyTorch's own figure, the one that holds
    least is assumed, and the advice says so.
 4. Errors outside PyTorch's allocator (a context, a library's handle, NCCL) have no sizes.
-5. Of several errors in a log the last counts; a size that is not printed is not guessed.
+5. Of several errors in a log the last counts, taken by itself. A memory pattern's block that ONNX Runtime
+   finds no room for is no error, since it goes on without (`execution_frame.cc`): it counts where there is
+   nothing else. A size that is not printed is not guessed.
 6. The user's own line is that of the traceback before PyTorch's error (`tracebacks.py`).
 
 Source: `c10/cuda/CUDACachingAllocator.cpp` (1.0 to 2.13, `format_size`), `CUDAMallocAsyncAllocator.cpp`;
@@ -71,7 +73,7 @@ def understood(text: str) -> Message | None:
     errors = [(at, message) for reader in readers for at, message in reader(text)]
     if not errors:
         return None
-    at, message = max(errors, key=lambda entry: entry[0])
+    at, message = max(errors, key=lambda entry: (not entry[1].harmless, entry[0]))
     return _placed(message, place_before(text, at)) if message.source.startswith("PyTorch") else message
 
 
@@ -159,9 +161,12 @@ def _of_pytorch(figures: dict[str, Figure], quoted: str, backend: str) -> Messag
         advice.append("this one request is more than the whole GPU: no setting of the allocator helps")
     elif missing > 0 and "free" in figures:
         advice.append(
-            f"at least {size(missing)} have to go even if nothing lay in pieces: a smaller batch or"
-            " sequence, lower"
-            " precision, checkpointing"
+            f"at least {size(missing)} have to go, even if nothing lay in pieces, only to pass this request;"
+            " the rest of the step needs more"
+        )
+    if requested <= of("total") or "total" not in figures:
+        advice.append(
+            "a smaller batch or sequence, lower precision, checkpointing (analyze advise compares them)"
         )
     room = f", {size(of('free'))} free of {size(of('total'))}" if "total" in figures else ""
     verdict = f"out of memory: {size(requested)} requested with {size(used)} in use{room}"
@@ -253,20 +258,30 @@ def _outside(text: str) -> Iterator[tuple[int, Message]]:
             )
 
 
-_ORT_BUFFER = re.compile(r"Failed to allocate memory for requested buffer of size (\d{1,19})")
-_ORT_LIMIT = re.compile(r"Available memory of (\d{1,19}) is smaller than requested bytes of (\d{1,19})")
+_ORT_BUFFER = re.compile(r"Failed to allocate memory for requested buffer of size (\d{1,40})")
+_ORT_LIMIT = re.compile(r"Available memory of (\d{1,40}) is smaller than requested bytes of (\d{1,40})")
 _ORT_CUDA = re.compile(
     r"CUDA failure 2: out of memory|CUDA error cudaErrorMemoryAllocation:out of memory"
     r"|CUBLAS failure 3: CUBLAS_STATUS_ALLOC_FAILED|CUDNN failure \d{1,4}: CUDNN_STATUS_ALLOC_FAILED"
 )
 # More than any device has: a shape was worked out wrongly.
 _NO_SIZE_BYTES = 2**46
+# Beginnings of ONNX Runtime's messages: of a line of its log, and of an exception.
+_ORT_BEGIN = re.compile(r"\[[VIWEF]:onnxruntime|\[ONNXRuntimeError\]")
+_ORT_PATTERN = re.compile(r"Allocation of memory pattern buffer for [^\n]{0,400} failed")
 _ORT_NODE = re.compile(r"running (\w{1,80}) node\. Name:'([^'\n]{0,400})'")
 
 
 def _onnxruntime(text: str) -> Iterator[tuple[int, Message]]:
-    for match in (*_ORT_BUFFER.finditer(text), *_ORT_LIMIT.finditer(text), *_ORT_CUDA.finditer(text)):
-        before = text[max(match.start() - 2000, 0) : match.start()]
+    patterns = (_ORT_BUFFER, _ORT_LIMIT, _ORT_CUDA)
+    matches = sorted((one for each in patterns for one in each.finditer(text)), key=re.Match.start)
+    ends = (0, *(match.end() for match in matches))
+    for match, end in zip(matches, ends, strict=False):
+        before = text[max(match.start() - 2000, end) : match.start()]
+        before = before[max((one.start() for one in _ORT_BEGIN.finditer(before)), default=0) :]
+        if _ORT_PATTERN.search(before):
+            yield match.start(), _without_pattern(match)
+            continue
         node = next(iter(reversed(list(_ORT_NODE.finditer(before)))), None)
         where = f" at the {node[1]} node {node[2]!r}" if node else ""
         line = text[text.rfind("\n", 0, match.start()) + 1 :].partition("\n")[0][:_LONGEST]
@@ -305,6 +320,25 @@ def _onnxruntime(text: str) -> Iterator[tuple[int, Message]]:
                 "ONNX Runtime", verdict, figures, tuple(advice), line, ("what else held the GPU's memory",)
             ),
         )
+
+
+def _without_pattern(match: re.Match[str]) -> Message:
+    """Return the message of a memory pattern's block without room, behind which the run goes on."""
+    figures = (Figure("asked", int(match[1])),) if match.re is _ORT_BUFFER else ()
+    of_size = f" of {size(figures[0].nbytes)}" if figures else ""
+    return Message(
+        "ONNX Runtime",
+        f"no error: no room for the memory pattern's block{of_size}; each tensor is"
+        " allocated by itself instead",
+        figures,
+        (
+            "harmless, and slower: the run goes on, and tries it again at the next run of these sizes",
+            "SessionOptions.enable_mem_pattern = False asks for no such block (analyze: --runtime-option"
+            " enable_mem_pattern=0)",
+        ),
+        match.string[match.string.rfind("\n", 0, match.start()) + 1 :].partition("\n")[0][:_LONGEST],
+        harmless=True,
+    )
 
 
 _VLLM_NOTHING = re.compile(r"No available memory for the cache blocks")

@@ -58,7 +58,9 @@ def render(difference: Difference, view: View = PLAIN) -> str:
 def verdict(difference: Difference) -> str:
     """Return one sentence: whether it grew past the tolerance, and how much."""
     most = max(difference.figures, key=lambda c: c.grown / max(c.before, 1))
-    allowed = f" ({100 * difference.tolerance:g} % allowed)" if difference.tolerance else ""
+    share = f"{100 * difference.tolerance:g} %" if difference.tolerance else ""
+    share = size(difference.allowed_bytes) if difference.allowed_bytes else share
+    allowed = f" ({share} allowed)" if share else ""
     if all(change.grown == 0 for change in difference.figures):
         return "no change"
     if difference.exceeds:
@@ -98,6 +100,7 @@ def render_json(difference: Difference, _: View = PLAIN) -> str:
         "schema": 1,
         "exceeds": difference.exceeds,
         "tolerance": difference.tolerance,
+        "tolerance_bytes": difference.allowed_bytes,
         "figures": rows(difference.figures),
         "categories": rows(difference.categories),
         "modules": rows(difference.modules),

@@ -42,7 +42,6 @@ def render(estimate: Estimate, view: View = PLAIN, besides: str = "") -> str:
             for holds, sentence in sentences.verdicts(estimate, view.budget_bytes)
         ),
         *(page.verdict(False, message) for message in estimate.caveats),
-        *(page.verdict(False, f"refused by {estimate.runtime}: {message}") for message in estimate.refused),
         page.paragraph(f"device: {estimate.device_note}" if estimate.device_note else "", "dim"),
         besides,
         course(estimate, 0, between="\n".join(_figures(estimate, view))),
@@ -393,6 +392,7 @@ def _certainty(estimate: Estimate) -> list[str]:
         page.paragraph(
             f"{percent(certainty.exact, total)} of the peak by rule, {percent(certainty.measured, total)}"
             f" {sentences.by_records(estimate)}, {percent(certainty.bounded, total)} bounded"
+            f"{sentences.sure_of(estimate)}"
         ),
         page.items(sentences.uncertain(estimate)),
         page.paragraph(f"figures of: {sentences.figures_of(estimate)}" if estimate.modelled else "", "dim"),

@@ -15,7 +15,7 @@ from analyzer.report.attribution import name_and_origin
 from analyzer.report.columns import Column, table, within
 from analyzer.report.csv import csv_text
 from analyzer.report.formats import PLAIN, View
-from analyzer.report.sentences import subject, uncounted
+from analyzer.report.sentences import DISPLAY, displays, refusals, subject, uncounted
 from analyzer.report.words import clean, folded, mib, percent, size
 
 if TYPE_CHECKING:
@@ -38,6 +38,8 @@ _ASSUMING = {
     "may not fit": "may not fit: that depends on figures of {} that were not measured",
     "does not fit": "does not fit, even with best-case assumptions about {}",
 }
+# So many devices have their limits and notes behind the table; of more, --verbose shows them.
+_MOST_DEVICES = 8
 _MOST_ROWS = 24
 _MOST_REASONS = 8
 
@@ -198,7 +200,10 @@ def fits_text(fits: Sequence[Fit], view: View = PLAIN) -> str:
     lines: list[str] = []
     if len(fits) > 1:
         what = fits[0].what
-        columns = [Column("device", 14, least=13), Column(what, max(len(what) + 2, 8))]
+        longest = max(
+            (len(clean(known_of(fit).device)) for fit in fits if known_of(fit) is not None), default=0
+        )
+        columns = [Column("device", max(longest + 1, 14), least=13), Column(what, max(len(what) + 2, 8))]
         columns += [Column("limit MiB", 14, rank=1), Column("headroom MiB", 15)]
         columns += [Column("step", 9, rank=2), Column("samples/s", 11, rank=3)]
         rows = []
@@ -207,10 +212,22 @@ def fits_text(fits: Sequence[Fit], view: View = PLAIN) -> str:
             room = mib(fit.headroom) if fit.batch else "-"
             times = ["-", "-"] if fit.brief is None else [speed.step(fit.brief), speed.rate(fit.brief)]
             rows.append([name, str(fit.batch), mib(fit.limit), room, *times])
-        lines += [*table(columns, rows, view.width), ""]
+        lines += [*table(columns, rows, view.width), *_without_tf32(fits), ""]
+    if len(fits) > _MOST_DEVICES and not view.verbose:
+        lines += ["limits and notes of one: --device NAME; of all: --verbose", ""]
+        fits = ()
     for fit in fits:
         lines += [*fit_lines(fit, view.verbose), ""]
     return "\n".join(within(lines[:-1], view.width)) + "\n"
+
+
+def _without_tf32(fits: Sequence[Fit]) -> list[str]:
+    """Return a line on GPUs' speeds where products in float32 take a fifth of a step or more: data
+    sheets order GPUs otherwise with tensor cores."""
+    times = [fit.brief.step_seconds for fit in fits if fit.brief is not None]
+    if any(time is not None and 5 * time.float32_seconds > time.device_seconds for time in times):
+        return ["samples/s: in float32 without TF32, as it runs; with TF32 or bf16 the order differs"]
+    return []
 
 
 def known_of(fit: Fit) -> Any:
@@ -226,12 +243,16 @@ def fit_lines(fit: Fit, verbose: bool = False) -> list[str]:
         lines = [f"{f'{what} 1 does not fit' if fit.option else 'not even one sample runs'} {where}"]
     else:
         best = f"{'greatest' if what == 'length' else 'largest'} {what} {fit.batch:,}"
+        best = f"if it ran: {best}" if estimate.refused else best
         lines = [
             f"{best} {where}: {size(fit.brief.peak_reserved)} of {size(fit.limit)} held, "
             f"headroom {size(fit.headroom)} ({percent(fit.headroom, fit.limit)})"
         ]
+    if fit.brief is not None and fit.device_bound and displays(fit.brief, fit.headroom):
+        lines.append(DISPLAY)
     if fit.samples is not None:
         lines[0] += f", {fit.samples:,} {'sample' if fit.samples == 1 else 'samples'}"
+    lines[:0] = refusals(estimate)
     lines.append(about(estimate))
     if estimate.certainty.beside_range is not None:
         least, most = fit.reserved_range
@@ -264,7 +285,8 @@ def fit_lines(fit: Fit, verbose: bool = False) -> list[str]:
     # Those right above the answer, up to the one that fails, have a note that says why they are not it.
     if islands := [size for size in fit.also if size >= fit.fails]:
         lines.append(f"fragmentation: {_counted(islands)} above it would run too, those in between not")
-    lines += [f"- {clean(note)}" for note in folded(fit.notes, verbose)]
+    notes = [note for note in fit.notes if note not in estimate.refused]
+    lines += [f"- {clean(note)}" for note in folded(notes, verbose)]
     return lines
 
 

@@ -173,7 +173,7 @@ def message(explained: Message, view: View = PLAIN) -> str:
     from rich.text import Text
 
     parts: list[RenderableType] = [
-        Text(clean(explained.verdict), style="bold red"),
+        Text(clean(explained.verdict), style="bold" if explained.harmless else "bold red"),
         *([Text(f"at {clean(explained.place)}")] if explained.place else []),
         Text(f"message of {explained.source}", style="dim"),
     ]
@@ -195,7 +195,8 @@ def message(explained: Message, view: View = PLAIN) -> str:
 
 
 def _exactly(nbytes: int, precision: int) -> str:
-    return f"{nbytes:,}" if not precision else f"{nbytes:,} ± {precision // 2:,}"
+    """Return bytes; with a figure that the text rounds, up to how much that may be."""
+    return f"{nbytes:,}" if not precision else f"{nbytes:,} ± {size(precision // 2)}"
 
 
 def message_json(explained: Message, view: View = PLAIN) -> str:
@@ -212,7 +213,7 @@ def message_html(explained: Message, view: View = PLAIN) -> str:
         for f in explained.figures
     ]
     body = [
-        page.verdict(False, explained.verdict),
+        page.verdict(explained.harmless, explained.verdict),
         page.paragraph(f"at {explained.place}") if explained.place else "",
         page.table(("figure", "", "bytes"), rows, (1, 2)) if rows else "",
         page.heading("Way out") if explained.advice else "",

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from analyzer import releases
 from analyzer.report.command_line import written
-from analyzer.report.words import clean, duration, operator_name, percent, size, span, tail, unit
+from analyzer.report.words import clean, duration, operator_name, percent, size, sizes, span, tail, unit
 
 if TYPE_CHECKING:
     from analyzer.results.diagnosis import UnderSetting
@@ -33,15 +33,21 @@ _NAIVE_TERMS = (
 _RUNS_SHOWN = 3  # of a session's runs, the first and the last ones
 _ONLY_IF_ANY = ("sent_gradients", "optimizer_state")
 
+# Cards with outputs for screens; of data centers' cards none has one.
+_DESKTOP = ("rtx", "titan")
+# A headroom that a desktop's own processes may use up.
+_DISPLAY_BYTES = 2**30
+DISPLAY = "a display on this card, and what the desktop draws, take some hundred MiB of that headroom"
+
 # Words for each verdict, of the device and of a budget.
 _FITS = {word: word for word in ("fits", "may not fit", "does not fit")}
 _BUDGET = {"fits": "within budget", "may not fit": "may be over budget", "does not fit": "over budget"}
 
 
 def verdicts(estimate: Estimate, budget_bytes: int | None = None) -> list[tuple[bool | None, str]]:
-    """(holds, sentence) for the device and, when given, the budget; what does not hold comes first. Then with
-    None what judges nothing: what the job would take with room, the request that finds no memory, a device
-    that nobody named.
+    """(holds, sentence) for the device and, when given, the budget; what does not hold comes first, before
+    all why the runtime refuses it. Then with None what judges nothing: what the job would take with room, the
+    request that finds no memory, a device that nobody named.
 
     budget_bytes: instead of the one the estimate was made with.
     """
@@ -61,9 +67,25 @@ def verdicts(estimate: Estimate, budget_bytes: int | None = None) -> list[tuple[
     if budget_bytes is not None:
         sentences.append(_verdict(_BUDGET, estimate, budget_bytes, "allowed"))
     sentences.sort(key=lambda entry: bool(entry[0]))
+    if estimate.refused:
+        sentences = [(None, f"if it ran: {sentence}") for _, sentence in sentences]
+        sentences[:0] = [(False, sentence) for sentence in refusals(estimate)]
     if estimate.unreached:
         sentences.insert(0, (False, clean(estimate.unreached)))
     return sentences + [(None, sentence) for sentence in _other_sentences(estimate)]
+
+
+def displays(estimate: Estimate, rest_bytes: int) -> bool:
+    """Return whether a display would take what is left on a card that people work at."""
+    fits = not estimate.device_assumed and estimate.verdict() != "does not fit"
+    return fits and estimate.device.startswith(_DESKTOP) and 0 <= rest_bytes < _DISPLAY_BYTES
+
+
+def refusals(estimate: Estimate) -> list[str]:
+    """Return why the runtime would not run this; none where it would."""
+    return [
+        f"refused by {tail(clean(estimate.runtime), 20)}: {clean(message)}" for message in estimate.refused
+    ]
 
 
 def _recorded(estimate: Estimate) -> tuple[bool | None, str]:
@@ -84,6 +106,8 @@ def _other_sentences(estimate: Estimate) -> list[str]:
             if estimate.device_used
             else "it uses no memory of a GPU"
         )
+    if displays(estimate, estimate.allowed_bytes - estimate.device_used):
+        lines.append(DISPLAY)
     if estimate.with_room is not None:
         lines.append(
             f"with room it would take {size(estimate.with_room.device_used)}; here freed memory is given back"
@@ -273,6 +297,13 @@ def by_records(estimate: Estimate) -> str:
     return "by measurement" if estimate.certainty.beside_range is None else "recorded"
 
 
+def sure_of(estimate: Estimate) -> str:
+    """Return what "How sure" leaves out, behind its shares; "" if nothing."""
+    beside = [note for note in estimate.notes if note.startswith("NCCL bounded")]
+    left_out = [*(["the caveats above"] if estimate.caveats else []), *(["NCCL's memory"] if beside else [])]
+    return f"; not of {' and '.join(left_out)}" if left_out else ""
+
+
 def uncertain(estimate: Estimate) -> list[str]:
     """Return the rules behind bytes not exactly known, a line for each way they are known."""
     lines = []
@@ -296,12 +327,12 @@ def assumed(estimate: Estimate) -> list[str]:
     if not estimate.certainty.assumed:
         if estimate.runtime == "onnxruntime" and not estimate.certainty.bounded:
             return []  # the runtime's own note says how processes differ
-        between = f"{span(size(least), size(most))} reserved, {span(size(low), size(high))} of device memory"
+        between = f"{sizes(least, most)} reserved, {sizes(low, high)} of device memory"
         return [f"between bounds: {between}", *_causes(estimate)] if least != most else []
     named = ", ".join(f"{clean(name)} {size(nbytes)}" for name, nbytes in estimate.certainty.assumed.items())
-    sentence = f"so device memory may be {span(size(low), size(high))}"
+    sentence = f"so device memory may be {sizes(low, high)}"
     if least != most:
-        sentence += f", reserved {span(size(least), size(most))}"
+        sentence += f", reserved {sizes(least, most)}"
     first = f"assumed, since {tail(clean(estimate.device), 20)} was not measured: {named}"
     return [first, sentence, *_causes(estimate)]
 
@@ -309,7 +340,7 @@ def assumed(estimate: Estimate) -> list[str]:
 def _causes(estimate: Estimate) -> list[str]:
     """Return a sentence on why the allocator may hold more or less, by how much each; none without."""
     named = [
-        f"{clean(cause)} ({span(size(least), size(most))})"
+        f"{clean(cause)} ({sizes(least, most)})"
         for cause, (least, most) in estimate.certainty.causes.items()
         if size(least) != size(most)
     ]

@@ -32,6 +32,7 @@ from analyzer.report.sentences import (
     remedies,
     step_line,
     subject,
+    sure_of,
     uncertain,
     verdicts,
 )
@@ -57,7 +58,7 @@ def render(estimate: Estimate, view: View = PLAIN) -> str:
 
 
 def _summary(estimate: Estimate, view: View) -> list[RenderableType]:
-    """Return verdicts, refusals and caveats, then the subject and the table of estimates."""
+    """Return verdicts and caveats, then the subject and the table of estimates."""
     from rich.text import Text
 
     parts: list[RenderableType] = [
@@ -67,10 +68,6 @@ def _summary(estimate: Estimate, view: View) -> list[RenderableType]:
             sentence, style="bold green" if holds else "bold red", no_wrap=view.width >= 80, overflow="ignore"
         )
         for holds, sentence in verdicts(estimate, view.budget_bytes)
-    ]
-    parts += [
-        Text(f"refused by {tail(clean(estimate.runtime), 20)}: {clean(message)}", style="bold yellow")
-        for message in estimate.refused
     ]
     parts += [Text(clean(message), style="bold yellow") for message in estimate.caveats]
     if estimate.device_note:
@@ -282,7 +279,7 @@ def _certainty(estimate: Estimate) -> list[RenderableType]:
         Text.assemble(
             ("How sure: ", "bold"),
             f"{percent(certainty.exact, total)} of the peak by rule, {percent(certainty.measured, total)}"
-            f" {by_records(estimate)}, {percent(certainty.bounded, total)} bounded",
+            f" {by_records(estimate)}, {percent(certainty.bounded, total)} bounded{sure_of(estimate)}",
         )
     ]
     lines += [Padding(line, (0, 0, 0, 2)) for line in uncertain(estimate)]

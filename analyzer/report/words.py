@@ -32,6 +32,18 @@ def span(least: str, most: str) -> str:
     return least if least == most else f"{least} to {most}"
 
 
+def sizes(least: int, most: int) -> str:
+    """Return a range of bytes with both ends in one unit, the greater one's: "0.7 GiB to 1.5 GiB"; the lesser
+    one's where they would read the same."""
+    if least >= most or most < 1024:
+        return span(size(least), size(most))
+    scales = [min((abs(end).bit_length() - 1) // 10, len(_UNITS) - 1) if end else 0 for end in (most, least)]
+    for scale in filter(None, scales):
+        if (low := _tenths(least, 1024**scale)) != (high := _tenths(most, 1024**scale)):
+            return f"{low} {_UNITS[scale]} to {high} {_UNITS[scale]}"
+    return span(size(least), size(most))
+
+
 def mib(nbytes: int) -> str:
     """`nbytes` in MiB, one decimal, thousands separated, exact rounding for integers of any size."""
     return _tenths(nbytes, MIB)

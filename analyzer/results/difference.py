@@ -26,6 +26,7 @@ class Difference:
     """The changes. figures: peak allocated, peak reserved, device memory. categories, modules, lines:
     changes at the peak, largest first.
 
+    tolerance: growth that is allowed, as a share; allowed_bytes: in bytes, the greater of both counts.
     shares: by category and the module that encloses it, largest first. unlike: settings that differ, as
         (name, before, after) in words. moved: the events of the two peaks, if they differ.
     """
@@ -40,8 +41,11 @@ class Difference:
     shares: tuple[Change, ...]
     unlike: tuple[tuple[str, str, str], ...]
     moved: tuple[str, str] | None
+    allowed_bytes: int = 0
 
     @property
     def exceeds(self) -> bool:
         """Whether a figure grew by more than the tolerance."""
-        return any(change.grown > self.tolerance * change.before for change in self.figures)
+        return any(
+            change.grown > max(self.tolerance * change.before, self.allowed_bytes) for change in self.figures
+        )

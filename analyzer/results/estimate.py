@@ -248,7 +248,8 @@ class Estimate:
     after_runs: memory left after each run of an ONNX Runtime session, at last the lasting one; () for other
         programs.
     refused: why the runtime would not run this as requested (a batch the file does not take, a file of
-        weights that is too short), although its need would be known; these are among `notes` as well.
+        weights that is too short), although its need would be known: it never fits; these are among `notes`
+        as well.
     incomplete: why a program ended before its end (an error of its own, an exit code other than 0, Ctrl-C,
         something that cannot be followed), None where it ran through; every figure is then of what ran until
         that moment, and it never fits.
@@ -387,9 +388,8 @@ class Estimate:
 
         if isinstance(device, int):
             check_bare(device)
-        return not self.at_least and self.within(
-            self.allowed_bytes if device is None else capacity_of(device)
-        )
+        limit = self.allowed_bytes if device is None else capacity_of(device)
+        return not self.at_least and not self.refused and self.within(limit)
 
     @property
     def at_least(self) -> bool:

@@ -99,7 +99,8 @@ class Figure:
 class Message:
     """The text of an error for want of memory, understood. source: whose it is. figures: what it says.
     verdict, advice: sentences. unknown: what the text does not say. place: the user's own line where it
-    happened ("model.py:34, in forward: return self.head(x)"), "" where no traceback says so."""
+    happened ("model.py:34, in forward: return self.head(x)"), "" where no traceback says so. harmless: what
+    it says ends no program."""
 
     source: str
     verdict: str
@@ -108,3 +109,4 @@ class Message:
     quoted: str
     unknown: tuple[str, ...] = field(default=())
     place: str = ""
+    harmless: bool = False

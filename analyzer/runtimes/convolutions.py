@@ -11,9 +11,7 @@ from analyzer.runtimes.bounded import unasked
 from analyzer.runtimes.events import AllocationEvent
 
 _UNASKED = (
-    "cuDNN is not within reach, so the workspace of unknown convolutions is assumed, between bounds:"
-    " pip install 'gpu-memory-analyzer[cudnn]' (0.9 GB), or name the Python of a CUDA build of torch in"
-    " ANALYZER_PYTHON, and cuDNN itself is asked"
+    "convolutions' workspaces are bounded: with pip install 'gpu-memory-analyzer[cudnn]' cuDNN is asked"
 )
 
 _ONLY_ON_A_GPU = (

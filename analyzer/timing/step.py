@@ -115,8 +115,15 @@ def step_time(graph: Graph, profile: DeviceProfile) -> StepTime | None:
         by_module=_sums((launch.operator.module, launch.device) for launch in launches.values()),
         by_line=_sums((launch.operator.source, launch.device) for launch in launches.values()),
         by_kind=_sums((category.partition(":")[0], time) for category, time, _, _ in kinds),
+        float32_seconds=sum(time for category, time, _, _ in kinds if _in_float32(category)),
         unknown=_sums((category, time / busy) for category, time, _, is_known in kinds if not is_known),
     )
+
+
+def _in_float32(category: str) -> bool:
+    """Return whether kernels compute products in float32, on ordinary cores ("tf32": on tensor cores)."""
+    kind, *rest = category.split(":")
+    return kind in _COMPUTES and "float32" in rest
 
 
 def operator_seconds(

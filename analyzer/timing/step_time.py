@@ -19,6 +19,7 @@ class StepTime(float):
     by_phase, by_module, by_line: device seconds, largest first. by_kind: likewise, by the table's kinds
     of kernels ("mm", "conv"). unknown: kernels that were not measured -> their share of device_seconds,
     estimated from the nearest that was. device: whose figures they are; source: what they rest on.
+    float32_seconds: of device_seconds, what computes in float32 without TF32.
     """
 
     seconds: float
@@ -37,6 +38,7 @@ class StepTime(float):
     by_line: Mapping[str, float] = field(default_factory=dict)
     by_kind: Mapping[str, float] = field(default_factory=dict)
     unknown: Mapping[str, float] = field(default_factory=dict)
+    float32_seconds: float = 0.0
 
     def __new__(cls, seconds: float, *_: Any, **__: Any) -> Self:
         return float.__new__(cls, seconds)

@@ -121,3 +121,18 @@ def test_a_snapshot_without_history_says_what_is_held(tmp_path: Path) -> None:
     assert found.estimate.breakdown == {"not known": 2**20} and any(
         "no history" in note for note in found.estimate.notes
     )
+
+
+def test_a_text_as_argument_is_told_how_to_be_given() -> None:
+    with pytest.raises(OptionError) as error:
+        said("Failed to allocate memory for requested buffer of size 402653184")
+    assert "pipe it into: analyze explain -" in error.value.hint
+
+
+def test_what_ends_no_program_is_exit_code_0() -> None:
+    pattern = (
+        "Allocation of memory pattern buffer for Device:[DeviceType:1] failed. Error:bfc_arena.cc:376 void* "
+    )
+    request = "Failed to allocate memory for requested buffer of size 12348030976"
+    assert said("-", stdin=pattern + request).startswith("no error: no room for the memory pattern's block")
+    assert said("-", stdin=f"{pattern}{request}\n{request}0", code=1).startswith("out of memory: 115.00 GiB")

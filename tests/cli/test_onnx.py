@@ -80,7 +80,7 @@ def test_the_batch_has_many_spellings(run: Any, tmp_path: Path) -> None:
     for number, batch in enumerate(("batch", "N", -1, 1)):
         path = save(linear(batch), tmp_path / f"{number}.onnx")
         code, out, _ = run(path, "--batch", 2**20, "--format", "json")
-        assert code == 0
+        assert code == (2 if batch == 1 else 0)  # ONNX Runtime refuses any batch but a fixed one
         peaks.append(json.loads(out)["peak_allocated"])
     assert len(set(peaks)) == 1 and peaks[0] >= 2**20 * 12 * 4
 

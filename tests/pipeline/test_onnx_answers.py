@@ -66,7 +66,8 @@ def test_a_batch_the_file_does_not_take_stands_beside_the_verdict(two_convolutio
     assert "hard-coded batch of 1, rebound to 8" in said
     assert estimate.notes.count(said) == 1
     lines = formats.render("estimate", "text", estimate).splitlines()
-    assert lines[1].startswith("refused by onnxruntime: the export has a hard-coded batch of 1")
+    assert lines[0].startswith("refused by onnxruntime: the export has a hard-coded batch of 1")
+    assert any(line.startswith("if it ran: fits: ") for line in lines[1:4])
     assert sum("hard-coded" in line for line in lines) == 1
     again = formats.render("estimate", "html", estimate)
     assert again.index("hard-coded batch") < again.index("<h2")
@@ -92,7 +93,9 @@ def test_notes_are_said_once(two_convolutions: str) -> None:
     ("held", "refused"),
     [(64, True), (127, True), (128, False), (200, False), (None, False)],
 )
-def test_external_data_that_ends_too_early(tmp_path: Path, held: int | None, refused: bool) -> None:
+def test_external_data_that_ends_too_early(
+    tmp_path: Path, held: int | None, refused: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
     """Two weights of 64 bytes each: the file must have 128."""
     model = parser.parse_model(
         _HEADER + "g (float[N,4] x) => (float[N,4] y) { a = MatMul(x, v) y = MatMul(a, w) }"
@@ -108,6 +111,14 @@ def test_external_data_that_ends_too_early(tmp_path: Path, held: int | None, ref
         (tmp_path / "data.bin").write_bytes(bytes(held))
     estimate = analyzer.analyze(str(tmp_path / "model.onnx"), batch=2, device="h200")
     assert len(estimate.refused) == refused
+    assert estimate.fits() is not refused
+    for command in ([], ["fit"]):
+        sized = [] if command else ["--batch", "2"]
+        code = main([*command, str(tmp_path / "model.onnx"), *sized, "--device", "h200", "-q"])
+        out = capsys.readouterr().out
+        assert code == (2 if refused else 0)
+        assert out.startswith("refused by onnxruntime: ") is refused
+        assert out.count("refused") == refused
     if refused:
         assert f"data.bin holds {held} bytes, 'w' ends at byte 128" in estimate.refused[0]
 

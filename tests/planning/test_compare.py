@@ -309,3 +309,29 @@ def test_with_a_baseline_it_says_what_grew(tmp_path: Path) -> None:
     told = str(failed.value)
     assert told.startswith("expected at most 700.0 MiB, needs ")
     assert told.endswith(": saved for backward +16.0 MiB"), told
+
+
+def test_a_tolerance_of_bytes_and_files_that_are_no_estimates(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """TRAINING needs 1 MiB more of everything: within 1 MiB, past one byte less."""
+    after = replace(
+        TRAINING,
+        **{
+            name: getattr(TRAINING, name) + 2**20
+            for name in ("peak_allocated", "peak_reserved", "device_used")
+        },
+    )
+    (tmp_path / "a.json").write_text(TRAINING.to_json())
+    (tmp_path / "b.json").write_text(after.to_json())
+    files = [str(tmp_path / "a.json"), str(tmp_path / "b.json")]
+    assert main(["compare", *files, "--tolerance", "1MiB"]) == 0
+    assert "1.0 MiB allowed" in capsys.readouterr().out
+    assert main(["compare", *files, "--tolerance", "1048575B"]) == 1
+    assert main(["compare", *files, "--tolerance", "0.0001"]) == 1
+    (tmp_path / "model.onnx").write_bytes(b"\x08\x08")
+    assert main(["compare", files[0], str(tmp_path / "model.onnx")]) == 2
+    assert "is a model" in (err := capsys.readouterr().err) and "analyze it first: analyze " in err
+    assert main(["compare", files[0], str(tmp_path / "nothere.json")]) == 2
+    assert "nothere.json cannot be read: no such file" in (err := capsys.readouterr().err)
+    assert "snapshot" not in err

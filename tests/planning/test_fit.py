@@ -214,3 +214,36 @@ def test_a_program_may_refuse_the_batches_a_search_begins_with() -> None:
         == fit(nn.Sequential(nn.Linear(256, 256), nn.ReLU()), made, mode="infer", device="1GiB").batch
         > 16
     )
+
+
+def test_the_smallest_gpu_that_runs_a_batch(capsys: pytest.CaptureFixture[str]) -> None:
+    """By memory, whatever the order of the names; as its analysis at that batch says."""
+    target = str(MODELS / "linear.py")
+    most = fit(target, device="2GiB").batch
+    devices = ["--device", "4GiB,1GiB,2GiB", "-q"]
+    assert main(["fit", target, "--batch", str(most), *devices]) == 0
+    assert capsys.readouterr().out.startswith(f"smallest of these that surely runs batch {most:,}: 2GiB\n\n")
+    assert main(["fit", target, "--batch", str(100 * most), *devices]) == 1
+    assert capsys.readouterr().out.startswith(f"none of these surely runs batch {100 * most:,}\n\n")
+    assert main(["fit", target, "--batch", "8", "--device", "2GiB"]) == 2
+    assert "--all-devices for the smallest GPU" in capsys.readouterr().err
+    assert main([target, "--all-devices"]) == 2
+    assert "analyze fit has it" in capsys.readouterr().err
+
+
+def test_a_table_of_many_devices_has_no_sections_and_whole_names() -> None:
+    """Behind 51 devices' table were 1,100 lines of notes; a long name was cut at its beginning."""
+    from dataclasses import replace
+
+    from analyzer.devices import by_memory, load
+    from analyzer.report.formats import View, render
+
+    sizes = [load(name).usable_bytes for name in by_memory()]
+    assert sizes == sorted(sizes)
+    answer = fit(MODELS / "linear.py", device="2GiB")
+    assert answer.brief is not None
+    many = [replace(answer, brief=replace(answer.brief, device=f"rtx-of-a-long-name-{n}")) for n in range(9)]
+    shown = str(render("fits", "text", many))
+    assert "rtx-of-a-long-name-8 " in shown and len(shown.splitlines()) == 12 and "--verbose" in shown
+    assert len(str(render("fits", "text", many, View(verbose=True))).splitlines()) > 40
+    assert "largest batch" in str(render("fits", "text", many[:8]))

@@ -16,6 +16,7 @@ import pytest
 from analyzer.cli import main
 from analyzer.errors import AnalyzerError, OptionError
 from analyzer.planning.grid import COLUMNS, jobs, load, row_of, run
+from analyzer.spec import TensorSpec
 from tests.paths import MODELS, PYTHONPATH
 
 GRID = f"""
@@ -255,3 +256,18 @@ def test_parquet_is_the_same_table(grid: Path, tmp_path: Path) -> None:
     file = tmp_path / "table.parquet"
     assert main(["grid", str(grid), "--workers", "1", "--format", "parquet", "-o", str(file)]) == 0
     assert parquet.read_table(file).to_pylist() == list(run(load(grid)))
+
+
+def test_inputs_are_described_as_on_the_command_line() -> None:
+    """`input: [NAME=SHAPE]` sizes an ONNX file's free dimension; a text that describes none is one error."""
+    import analyzer
+
+    target = str(MODELS / "resnet50.onnx")
+    described = {"image": TensorSpec((3, 64, 64))}
+    for given in ("image=3x64x64", ["image=3x64x64"]):
+        (job,) = jobs({"targets": [target], "batches": [2], "options": {"input": given}})
+        row = row_of(job)
+        assert row["error"] == ""
+        assert row["peak_allocated"] == analyzer.analyze(target, described, batch=2).peak_allocated
+    with pytest.raises(OptionError, match="is no input"):
+        jobs({"targets": [target], "options": {"input": ["height"]}})

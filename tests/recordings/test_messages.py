@@ -389,3 +389,51 @@ def test_no_traceback_or_none_of_the_users() -> None:
     packages = TRACEBACK.replace("/home/me/unet/", "/usr/lib/python3/dist-packages/unet/")
     message = understood(packages)
     assert message is not None and not message.place
+
+
+_NODE = (
+    "2026-11-28 09:12:44.120938 [E:onnxruntime:, sequential_executor.cc:572 ExecuteKernel] Non-zero status code returned while running"
+    " MatMul node. Name:'/attention/MatMul' Status Message: bfc_arena.cc:376 void* onnxruntime::BFCArena::AllocateRawInternal(size_t)"
+    " Failed to allocate memory for requested buffer of size 402653184"
+)
+_PATTERN = (
+    "2026-11-28 09:12:44.120 [W:onnxruntime:, execution_frame.cc:673 ExecutionFrame] Allocation of memory pattern buffer for"
+    " Device:[DeviceType:1 MemoryType:0 VendorId:4318 DeviceId:0 Alignment:256] failed. Error:bfc_arena.cc:376 void*"
+    " onnxruntime::BFCArena::AllocateRawInternal(size_t) Failed to allocate memory for requested buffer of size 12348030976"
+)
+_START = (
+    "[ONNXRuntimeError] : 6 : RUNTIME_EXCEPTION : Exception during initialization: bfc_arena.cc:376 Failed to allocate memory for"
+    " requested buffer of size 4294967296"
+)
+
+
+@pytest.mark.parametrize("log", [f"{_NODE}\n{_PATTERN}\n", f"{_PATTERN}\n{_NODE}\n"])
+def test_a_memory_patterns_block_is_no_error(log: str) -> None:
+    """The run goes on without it (`execution_frame.cc`): the node's own request is what failed."""
+    message = understood(log)
+    assert message is not None and not message.harmless
+    assert message.verdict == "out of memory: 384.00 MiB requested at the MatMul node '/attention/MatMul'"
+    alone = understood(_PATTERN)
+    assert alone is not None and alone.harmless and alone.verdict.startswith("no error: ")
+    assert "enable_mem_pattern=0" in " ".join(alone.advice) and "harmless, and slower" in alone.advice[0]
+
+
+def test_each_message_is_taken_by_itself() -> None:
+    """A session that cannot begin has no node: that of the message before is not its."""
+    message = understood(f"{_NODE}\n{_START}\n")
+    assert message is not None and message.verdict == "out of memory: 4.00 GiB requested"
+
+
+def test_a_number_of_twenty_digits_is_whole() -> None:
+    message = understood(f"{_START[:-10]}18446744073709551615")
+    assert message is not None and message.figures[0].nbytes == 2**64 - 1
+
+
+def test_ways_out_of_a_desktops_card() -> None:
+    """Other processes' memory alone is no way out, and what is missing now is not what the step needs."""
+    desktop = NEW.replace("64.00 MiB. GPU", "44.00 MiB. GPU").replace("130.88 GiB", "21.31 MiB")
+    said = advice(desktop.replace(" 1.86 GiB allowed;", ""))
+    assert "end those that need not run" in said and "a smaller batch or sequence, lower precision" in said
+    assert "only to pass this request" in said
+    shown = render("message", "text", understood(desktop))
+    assert "± 5.1 KiB" in str(shown)

@@ -3,10 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
+from torch import nn
+
+import analyzer
+from analyzer.report import formats
 from analyzer.report.formats import View
 from analyzer.report.plan import curve_text, kink_lines
+from analyzer.report.sentences import verdicts
 from analyzer.results.curve import Curve, Kink, Row, Slope
+from analyzer.spec import TensorSpec
 from tests.report.estimates import TRAINING
 
 PEAK = ("1.backward", TRAINING.top(2))
@@ -40,3 +47,26 @@ def test_without_colors_each_line_is_drawn_with_its_own_letter() -> None:
     ticks = picture[-2].split()
     assert ticks == ["3", "6", "9", "12", "15"] and picture[-1].split() == ["GiB", "batch"]
     assert all(len(line) <= 80 for line in curve_text(curve, View(width=80)).splitlines())
+
+
+def test_speeds_of_float32_say_that_tf32_changes_their_order() -> None:
+    """By the data sheets an A100 has 19.5 TFLOP/s of float32, an L4 30.3; with TF32 156 and 60 (`rates.json`)."""
+
+    def shown(**options: Any) -> str:
+        layer, inputs = nn.Linear(4096, 4096, device="meta"), lambda n: ((TensorSpec((n, 4096)),), ())
+        answers = [analyzer.fit(layer, inputs, device=name, **options) for name in ("a100-80gb", "l4")]
+        return str(formats.render("fits", "text", answers))
+
+    assert "float32 without TF32, as it runs; with TF32 or bf16" in shown()
+    assert "TF32" not in shown(amp="bf16")
+
+
+def test_a_display_takes_some_of_a_small_headroom() -> None:
+    """39 MiB are left on an RTX 4090 that draws a desktop as well; an L4 has no output for a screen."""
+    left = 39 * 2**20
+    job = replace(TRAINING, device="rtx4090", capacity_bytes=TRAINING.device_used + left, driver_bytes=0)
+    job = replace(job, budget_bytes=None, out_of_memory=None, device_assumed=False)
+    told = [sentence for _, sentence in verdicts(job)]
+    assert told[0].startswith("fits: ") and told[1].startswith("a display on this card")
+    assert len(verdicts(replace(job, device="l4"))) == 1
+    assert len(verdicts(replace(job, capacity_bytes=job.capacity_bytes + 2**31))) == 1

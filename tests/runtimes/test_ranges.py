@@ -226,7 +226,7 @@ def test_how_much_less_and_more_there_may_be() -> None:
 
 
 def test_the_exit_code() -> None:
-    """The figure decides; --strict-fit has the most it may take decide."""
+    """The verdict decides, by the span: "may not fit" is 1, as "does not fit" is."""
     known = replace(
         TRAINING.certainty, reserved_range=(800 * MIB, 900 * MIB), beside_range=(300 * MIB, 400 * MIB)
     )
@@ -234,10 +234,11 @@ def test_the_exit_code() -> None:
         TRAINING, peak_reserved=850 * MIB, device_used=1200 * MIB, capacity_bytes=1250 * MIB, certainty=known,
         device_assumed=False, out_of_memory=None, budget_bytes=None, incomplete=None,
     )  # fmt: skip
-    assert [exit_code(estimate, None, True, strict) for strict in (False, True)] == [0, 1]
-    assert exit_code(estimate, None, False, strict=True) == 0
-    assert exit_code(replace(estimate, budget_bytes=1400 * MIB), None, False, strict=True) == 0
-    assert exit_code(replace(estimate, budget_bytes=1250 * MIB), None, False, strict=True) == 1
+    assert exit_code(estimate, None, True) == 1
+    assert exit_code(replace(estimate, capacity_bytes=1300 * MIB), None, True) == 0
+    assert exit_code(estimate, None, False) == 0
+    assert exit_code(replace(estimate, budget_bytes=1400 * MIB), None, False) == 0
+    assert exit_code(replace(estimate, budget_bytes=1250 * MIB), None, False) == 1
     assert sentences.verdicts(estimate)[0] == (
         False,
         "may not fit: 1.2 GiB of 1.2 GiB on h200, between 1.1 GiB and 1.3 GiB",

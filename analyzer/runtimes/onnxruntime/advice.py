@@ -29,10 +29,15 @@ def _size(nbytes: int) -> str:
     return f"{nbytes / MIB:,.0f} MiB" if nbytes >= MIB or not nbytes else f"{nbytes:,} bytes"
 
 
+def _requested(nbytes: int) -> str:
+    """Return a request's bytes as text, to a tenth of a MiB; in bytes where that reads 0.0."""
+    return f"{nbytes / MIB:,.1f} MiB" if nbytes >= MIB // 20 else f"{nbytes:,} bytes"
+
+
 def explanation(session: SimulatedSession) -> tuple[str, ...]:
     """Return a line for each region much larger than its request, and one for unsplit chunks."""
     lines = [
-        f"{region.nbytes / MIB:,.0f} MiB held for a request of {region.requested_bytes / MIB:,.1f} MiB "
+        f"{region.nbytes / MIB:,.0f} MiB held for a request of {_requested(region.requested_bytes)} "
         f"({region.label}, {region.phase})"
         for region in session.regions
         if region.nbytes - region.requested_bytes >= max(MIB, region.nbytes // 4)

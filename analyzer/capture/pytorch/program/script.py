@@ -71,6 +71,7 @@ from analyzer.errors import AnalyzerError
 from analyzer.graph import Category, Graph, LeafOutput, Phase
 from analyzer.graph.calls import ModelCall
 from analyzer.ranks import Post, Rank
+from analyzer.sandbox.logs import without_ours
 from analyzer.values.assumptions import Assumptions
 from analyzer.values.branches import generates
 
@@ -331,6 +332,7 @@ def follow(
     error: BaseException | None = None
     with (
         own_randomness(),
+        without_ours(),
         cuda_environment(device, memory, described) as recorder,
         recorder.storages.garbage.watched(collects),
     ):

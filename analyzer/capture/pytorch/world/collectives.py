@@ -36,7 +36,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.utils._pytree import tree_iter
 
-from analyzer.graph import Phase
+from analyzer.graph import Category, Phase
 from analyzer.values.calls import DispatchedCall
 
 if TYPE_CHECKING:
@@ -186,6 +186,10 @@ class Collectives:
         arguments = (tensors, group, operation, sparse, later, *args)
         result = self._done(c10d.allreduce_.default, arguments, kwargs, tensors)
         if later and self._recorder.phase is Phase.BACKWARD:
+            # Summed while the backward pass goes on: it is made of gradients (`reducer.cpp`).
+            for tensor in tensors:
+                if tensor.device.type == "meta":
+                    self._recorder.label(tensor, "gradient bucket", Category.GRADIENT)
             self._shelf.append((self._recorder.step, tensors))
         return result
 

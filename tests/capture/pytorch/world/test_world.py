@@ -12,6 +12,7 @@ import pytest
 
 pytest.importorskip("torch")
 
+import analyzer
 from analyzer.analysis import Analysis
 from analyzer.capture.pytorch.patches import PATCHES
 from analyzer.devices import load
@@ -432,3 +433,21 @@ def test_what_runs_behind_a_node_does_not_take_its_backward_along(tmp_path: Path
     )
     workspaces = [event for event in found.events if isinstance(event, Malloc) and event.label == "cublas"]
     assert {event.stream for event in workspaces} == {0}
+
+
+def test_gradient_buckets_are_gradients(tmp_path: Path) -> None:
+    """DDP's bucket of 2 x (2,048 x 2,048 + 2,048) floats was a buffer in the first step, and saved for backward from the second on, where
+    it is made anew before the forward pass (`reducer.cpp`, rebuild_buckets)."""
+    script = tmp_path / "train.py"
+    script.write_text(
+        "import torch, torch.distributed as dist\nfrom torch import nn\ndist.init_process_group('nccl')\n"
+        "layers = [nn.Linear(2048, 2048), nn.Linear(2048, 2048)]\n"
+        "model = nn.parallel.DistributedDataParallel(nn.Sequential(*layers).cuda())\n"
+        "for _ in range(3):\n    model(torch.randn(4, 2048, device='cuda')).sum().backward()\n    model.zero_grad()\n"
+    )
+    estimate = analyzer.run(str(script), ranks=2, device="h200")
+    weights = 2 * (2048 * 2048 + 2048) * 4
+    buckets = [row for row in estimate.tensors if row.name == "gradient bucket"]
+    assert [(row.category, row.nbytes) for row in buckets] == [("gradients", weights)]
+    assert estimate.breakdown["gradients"] >= 2 * weights
+    assert max(estimate.breakdown["buffers"], estimate.breakdown["saved for backward"]) < 2**20
