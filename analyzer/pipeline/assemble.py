@@ -120,7 +120,7 @@ def assemble(
         incomplete=captured.incomplete,
         caveats=captured.caveats,
         unreached=captured.unreached,
-        with_room=outcome.with_room,
+        with_room=outcome.with_room or (Room(*prediction.with_room) if prediction.with_room else None),
         doubt=outcome.doubt or prediction.doubt,
         budget_bytes=options.budget_bytes,
         device_assumed=assumed,

@@ -84,9 +84,9 @@ def _other_sentences(estimate: Estimate) -> list[str]:
             else "it uses no memory of a GPU"
         )
     if estimate.with_room is not None:
-        lines.append(
-            f"with room it would take {size(estimate.with_room.device_used)}; here freed memory is given back"
-        )
+        arena = estimate.runtime == "onnxruntime"
+        here = "the arena takes smaller regions" if arena else "freed memory is given back"
+        lines.append(f"with room it would take {size(estimate.with_room.device_used)}; here {here}")
     if estimate.doubt:
         fits = estimate.within(estimate.allowed_bytes)
         lines.append(f"it may {'fail' if fits else 'run'} nevertheless: {clean(estimate.doubt)}")
@@ -128,7 +128,7 @@ def _verdict(words: Mapping[str, str], estimate: Estimate, limit: int, where: st
         certainty = estimate.certainty
         if most <= limit and certainty.kept_bytes:
             sentence += f", and the driver may keep {size(certainty.kept_bytes)} more of it"
-        if least > limit and certainty.spare_bytes:
+        if least > limit >= estimate.usable_bytes and certainty.spare_bytes:
             sentence += f", and the driver may have {size(certainty.spare_bytes)} more"
         return False, f"{words[verdict]}: {sentence}"
     if verdict == "fits" and not estimate.device_used:

@@ -255,8 +255,8 @@ class Estimate:
     out_of_memory: the request that finds no memory on the device, None where all are served. Every other
         figure is then the job's need with room; of a program followed while it ran, that until this moment.
     with_room: its need on a device with room, where this one has less and it runs nevertheless (kept blocks
-        are given back, convolutions take cuDNN's next plans): all other figures are then of this device.
-        Else None.
+        are given back, convolutions take cuDNN's next plans, an arena smaller regions): all other figures are
+        then of this device. Else None.
     capacity_bytes: the device's memory by CUDA (`total_memory`). driver_bytes: of it, the driver's own part
         beside what NVML counts for processes.
     doubt: why it may end otherwise on this device than the figures say, "" without doubt.

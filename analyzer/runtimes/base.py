@@ -132,6 +132,8 @@ class Prediction:
         which of the orders the events are in, in words.
     has_all_events: whether the events are all there were; iterations that were extrapolated are in none.
     savings: what cheaper settings would take. capped: where a setting leaves less than the device has.
+    with_room: where it runs in less than a device with room would have it take, most bytes allocated and
+        held, and of the device, there.
     plain: the program in plain numbers, where only figures are asked for (`Batches.prediction`).
     after_runs: what is left after each of its runs, where it has runs.
     ranges: least and most bytes allocated and held at the peak, where they differ from process to process;
@@ -157,6 +159,7 @@ class Prediction:
     after_runs: tuple[HeldAfter, ...] = ()
     ranges: tuple[tuple[int, int], tuple[int, int]] | None = None
     doubt: str = ""
+    with_room: tuple[int, int, int] | None = None
 
 
 class Runtime(ABC):

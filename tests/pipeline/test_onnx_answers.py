@@ -17,6 +17,7 @@ from analyzer.errors import OptionError, TargetError
 from analyzer.report import formats
 from analyzer.results.estimate import Estimate
 from tests.paths import MODELS
+from tests.runtimes.onnxruntime import limited
 
 _HEADER = '<ir_version: 9, opset_import: ["":17]> '
 
@@ -218,3 +219,58 @@ def test_the_order_of_initializers_is_in_the_ranges_and_in_the_verdict(
     assert main([*tight, "--format", "json", "-o", str(saved_estimate)]) == 1
     main(["report", str(saved_estimate)])
     assert capsys.readouterr().out.startswith("may not fit: ")
+
+
+LIMITED = {"target": MODELS / "cnn.onnx", "batch": 64, "device": "h200"}
+
+
+def test_a_budget_below_what_lies_beside_the_arena_lets_no_order_run() -> None:
+    """Context and libraries are 679 MiB (`outside.py`): an arena would hold all of the session within 500 MiB alone."""
+    free = analyzer.analyze(**LIMITED)
+    assert free.peak_reserved < 500 * 2**20 < free.device_used - free.peak_reserved
+    tight = analyzer.analyze(**LIMITED, budget="500MiB")
+    assert (tight.verdict(), tight.doubt) == ("does not fit", "") and not tight.fits()
+    large = analyzer.analyze(LIMITED["target"], batch=1024, device="500MiB")
+    assert large.verdict() == "does not fit" and not large.doubt
+    assert any("with 0 of 0 held" in note for note in large.notes)
+
+
+def test_a_device_without_room_says_what_the_arena_has_there() -> None:
+    """16 MiB beside context and libraries: the request that fails is the arena's of so much."""
+    free = analyzer.analyze(LIMITED["target"], batch=1024, device="h200")
+    beside = free.device_used - free.peak_reserved
+    small = analyzer.analyze(LIMITED["target"], batch=1024, device=beside + 16 * 2**20)
+    (note,) = [note for note in small.notes if note.startswith("out of memory")]
+    assert f" of {16 * 2**20:,} held" in note
+
+
+@pytest.mark.parametrize("part", [0.1, 0.5, 0.8, 0.95, 0.99])
+def test_a_budget_changes_neither_the_need_nor_the_cards_verdict(part: float) -> None:
+    """Over it: figures and notes are those without a budget. Within it: those of the budget, and the card's beside them."""
+    large = {**LIMITED, "batch": 1024}
+    free = analyzer.analyze(**large)
+    beside = free.device_used - free.peak_reserved
+    budget = beside + int(free.peak_reserved * part)
+    found = analyzer.analyze(**large, budget=budget)
+    assert found.needed.device_used == free.device_used
+    assert found.verdict(found.usable_bytes) == free.verdict() == "fits"
+    if not found.fits():
+        assert found.device_used == free.device_used and found.notes == free.notes
+    assert found.fits() == analyzer.analyze(large["target"], batch=1024, device=budget).fits()
+
+
+def test_a_budget_within_which_the_arena_takes_less_shows_both(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The last region doubles with room (as here); within the budget it is as large as there is room for."""
+    path = tmp_path / "tower.onnx"
+    limited.tower(4, path)
+    free = analyzer.analyze(path, batch=256, device="h200")
+    budget = free.device_used - free.peak_reserved // 10
+    found = analyzer.analyze(path, batch=256, device="h200", budget=budget)
+    assert found.fits() and found.device_used <= budget < free.device_used
+    assert found.with_room == free.needed and found.after_runs[-1].device_used <= budget
+    assert main([str(path), "--batch", "256", "--device", "h200", "--budget", str(budget)]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert {line.partition(":")[0] for line in lines[:2]} == {"fits", "within budget"}
+    assert lines[2].startswith("with room it would take ") and "the arena takes smaller regions" in lines[2]

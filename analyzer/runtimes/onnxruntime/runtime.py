@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from analyzer.allocators.onnxruntime_bfc import SESSION
@@ -63,6 +64,12 @@ class SessionPrediction(Prediction):
     settings: SessionOptions
     graph: RuntimeGraph
     run_graphs: tuple[RuntimeGraph, ...]
+
+    @property
+    def figures(self) -> tuple[int, int, int]:
+        """Most bytes in use and held, and those of the device."""
+        held = max(stage.held_most for stage in (self.session, *(run for _, run in self.runs)))
+        return self.peak_in_use, held, self.device_bytes
 
 
 def predict(
@@ -175,6 +182,25 @@ def predicted(
     )
 
 
+def _within(
+    budget_bytes: int, prediction: SessionPrediction, on_less: Callable[[], SessionPrediction]
+) -> SessionPrediction:
+    """Return a session's course on a device of which it may use so many bytes. prediction: where it may use
+    all; on_less: where there is no more.
+
+    The arena follows what there is, so that a session may run in less than it takes with more: its figures
+    are then those. Where it does not, they do not depend on the budget.
+    """
+    _, held, device_bytes = prediction.figures
+    assert prediction.ranges is not None
+    if prediction.failure is None and max(prediction.ranges[1]) + device_bytes - held <= budget_bytes:
+        return prediction
+    less = on_less()
+    if less.failure is None and less.device_bytes <= budget_bytes:
+        return replace(less, with_room=prediction.figures) if less.figures != prediction.figures else less
+    return replace(prediction, doubt=less.doubt)
+
+
 def _after_runs(
     simulation: SimulatedSession, batches: Sequence[int | None], outside_bytes: int
 ) -> tuple[HeldAfter, ...]:
@@ -260,18 +286,11 @@ class OnnxRuntime(Runtime):
 
     def predict(self, source: Source, options: Options, profile: DeviceProfile) -> SessionPrediction:
         assert source.model is not None  # `frameworks` lets nothing else come here
-        # The arena follows what the device has; a budget leaves it less, which is no limit of the arena's
-        # own.
-        budget = options.budget_bytes
-        if budget is not None and budget < profile.usable_bytes:
-            left = profile.of_memory(budget)
-            prediction = predict(source.model, options=options.runtime_options, device=left, runs=source.runs)
-            return (
-                prediction
-                if prediction.settings.gpu_mem_limit is not None
-                else replace(prediction, capped=None)
-            )
-        return predict(source.model, options=options.runtime_options, device=profile, runs=source.runs)
+        ask = partial(predict, source.model, options=options.runtime_options, runs=source.runs)
+        prediction, budget = ask(device=profile), options.budget_bytes
+        if budget is None or budget >= profile.usable_bytes or prediction.settings.provider != "cuda":
+            return prediction
+        return _within(budget, prediction, lambda: ask(device=profile.of_memory(budget)))
 
     def over_batches(
         self, parametric: ParametricCapture, profile: DeviceProfile, options: Options
