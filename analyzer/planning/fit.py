@@ -202,7 +202,10 @@ def by_analyses(workload: Workload, limit: int | None, progress: Progress | None
     at, beyond = known.get(batch), known.get(batch + 1)
     some = at or known[1]
     besides = some.device_used - some.peak_reserved
-    room = max(some.allowed_bytes - besides, 0) if limit is None else limit
+    room = max(some.allowed_bytes - besides, 0)
+    if workload.runtime is not None:
+        room = min(room, workload.runtime.own_limit(workload.options) or room)
+    verdict = some.verdict()
     return Fit(
         batch,
         at,
@@ -212,7 +215,7 @@ def by_analyses(workload: Workload, limit: int | None, progress: Progress | None
         notes=(*(at.notes if at is not None else ()), *assumptions(first)),
         failure=None if beyond is None else beyond.out_of_memory,
         look_beyond=None if beyond is None else lambda: beyond,
-        verdict=(at if at is not None else first.estimate).verdict(),
+        verdict=verdict if at is not None or verdict != "fits" else "may not fit",
         reserved_range=at.reserved_range if at is not None else (room, room),
     )
 

@@ -222,7 +222,8 @@ def fit_lines(fit: Fit, verbose: bool = False) -> list[str]:
     where = _where(estimate) if fit.device_bound else f"with {size(fit.limit)} for the allocator"
     what = "batch" if fit.samples is None else "length"
     if fit.brief is None:
-        lines = [f"not even one sample runs {where}"]
+        sure = fit.beyond is None or not fit.beyond.doubt
+        lines = [f"{'not even one sample' if sure else 'no batch surely'} runs {where}"]
     else:
         best = f"largest batch {fit.batch:,}" if fit.samples is None else f"greatest length {fit.batch:,}"
         lines = [
@@ -232,7 +233,7 @@ def fit_lines(fit: Fit, verbose: bool = False) -> list[str]:
     if fit.samples is not None:
         lines[0] += f", {fit.samples:,} {'sample' if fit.samples == 1 else 'samples'}"
     lines.append(about(estimate))
-    if estimate.certainty.beside_range is not None:
+    if estimate.certainty.beside_range is not None and not estimate.doubt:
         least, most = fit.reserved_range
         held = (
             f"{size(least)} held"
@@ -248,6 +249,8 @@ def fit_lines(fit: Fit, verbose: bool = False) -> list[str]:
         lines.append(f"at {what} {fit.fails:,} the program itself fails: {clean(fit.refused)}")
     elif fit.failure is not None:
         lines += _failure(f"{what} {fit.fails or fit.batch + 1:,}", fit.failure)
+    elif fit.beyond is not None and fit.beyond.doubt:
+        lines.append(f"{what} {fit.fails or fit.batch + 1:,} may not fit: {clean(fit.beyond.doubt)}")
     elif fit.beyond is not None and not fit.beyond.fits():
         lines.append(
             f"{what} {fit.fails or fit.batch + 1:,} needs {size(fit.beyond.device_used)} of"

@@ -242,6 +242,11 @@ class Runtime(ABC):
         del parametric, profile, options
         return None
 
+    def own_limit(self, options: Options) -> int | None:
+        """Return the bytes that the options let its allocator hold at most; None: they name no limit."""
+        del options
+        return None
+
     def limited_to(self, options: Options, nbytes: int) -> Options:
         """Return the options with the runtime's own limit. Raises OptionError if it has none."""
         del options

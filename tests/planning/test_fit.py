@@ -137,6 +137,39 @@ def test_a_session_fits_as_its_analysis_says() -> None:
     )
 
 
+def test_an_order_of_loading_that_does_not_run_is_no_verdict_of_all(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Within 8.5 MiB one sample of cnn.onnx runs in some orders alone: nothing fits, and nothing is said to run."""
+    import analyzer
+
+    target = str(MODELS / "cnn.onnx")
+    limit = 8704 << 10
+    doubt = analyzer.analyze(target, batch=1, device="t4", runtime_options={"gpu_mem_limit": limit}).doubt
+    assert " of 21 run" in doubt
+    for option in (["--limit", f"{limit}"], ["--runtime-option", f"gpu_mem_limit={limit}"]):
+        assert main(["fit", target, "--device", "t4", *option, "-q"]) == 1
+        out = " ".join(capsys.readouterr().out.split())
+        assert out.startswith("no batch surely runs ") and f"batch 1 may not fit: {doubt}" in out
+        assert "it runs" not in out and "fits, even" not in out
+    found = fit(target, device="t4", limit=limit)
+    assert (found.batch, found.verdict) == (0, "may not fit")
+
+
+def test_the_room_left_is_that_of_the_lower_limit(capsys: pytest.CaptureFixture[str]) -> None:
+    """The arena's own limit, however it is said, and the device: what is held is of the lower one."""
+    target = MODELS / "cnn.onnx"
+    said = fit(target, device="t4", limit="256MiB")
+    set_ = fit(target, device="t4", runtime_options={"gpu_mem_limit": "256MiB"})
+    assert (said.batch, said.headroom) == (set_.batch, set_.headroom)
+    assert said.limit == set_.limit == 256 << 20
+    device = fit(target, device="1GiB")
+    above = fit(target, device="1GiB", limit="64GiB")
+    assert (above.batch, above.limit) == (device.batch, device.limit)
+    assert main(["fit", str(target), "--device", "t4", "--limit", "256MiB", "-q"]) == 0
+    assert "that was tried" not in capsys.readouterr().out
+
+
 def test_what_nobody_measured_is_said_with_its_span() -> None:
     """A T4's context and library code are nobody's measurement: named with their bytes, and what they mean for the answer."""
     found = fit(Add(), megabytes, device="t4")

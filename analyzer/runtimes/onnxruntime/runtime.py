@@ -301,6 +301,9 @@ class OnnxRuntime(Runtime):
             return None
         return SessionBatches(parametric, settings, profile)
 
+    def own_limit(self, options: Options) -> int | None:
+        return parse(options.runtime_options).gpu_mem_limit
+
     def limited_to(self, options: Options, nbytes: int) -> Options:
         """Set the arena's own limit."""
         limited: dict[str, Any] = {"gpu_mem_limit": nbytes}
