@@ -9,13 +9,16 @@
    own limit (`Runtime.limited_to`) and the device are part of that analysis, which follows an arena as it
    asks for less where the device has not what it wants. Evaluated batches (`intervals.py`) say up to where
    there is room for all that the runtime wants; an arena that makes do with less may hold more samples: from
-   there on batches are analysed, in steps that double, then by bisection. Of a configuration, whose program
-   is followed as a whole at each batch, the first two say how it grows, and where the search begins.
+   there on batches are analysed, in steps that double, then by bisection. Beyond a batch that fails larger
+   ones may run (an arena goes on without a block that finds no room): they are tried in steps of an eighth of
+   the answer until two in a row surely do not fit, and named beside it (`Fit.also`). Of a configuration,
+   whose program is followed as a whole at each batch, the first two say how it grows, and where the search
+   begins.
 4. Lengths are powers of two from `FIRST` on, up to the most positions a configuration has, or to where no GPU
    has room for a single sample.
 
-Not modelled: other processes on the device; of 3, batches below the answer that would fail although it runs:
-a session asks for its memory in a few large pieces, so that is not to be expected.
+Not modelled: other processes on the device; of 3, batches below the answer that would fail although it runs,
+and larger ones that run between two that were tried and fail.
 """
 
 from __future__ import annotations
@@ -45,6 +48,8 @@ __all__ = ["Fit", "fit", "fits", "largest", "largest_batch", "over_lengths"]
 
 FIRST, LAST = 512, 1 << 20
 _START, _WIDER = 16, 8
+# Batches beyond the answer are tried in steps of such a part of it, up to so many times the answer.
+_PARTS, _TIMES = 8, 4
 
 
 @takes_options
@@ -182,11 +187,16 @@ def by_analyses(workload: Workload, limit: int | None, progress: Progress | None
 
     first = analysed(1)
     known: dict[int, Estimate] = {1: first.estimate}
+    growth: dict[int, str] = {1: first.prediction.growth}
 
     def runs(batch: int) -> bool:
         if batch not in known:
-            known[batch] = analysed(batch).estimate
+            analysis = analysed(batch)
+            known[batch], growth[batch] = analysis.estimate, analysis.prediction.growth
         return known[batch].within(known[batch].allowed_bytes) and not known[batch].doubt
+
+    def surely(batch: int) -> bool:
+        return known[batch].verdict() == "fits"
 
     low, step = 0, 1
     if runs(1):
@@ -198,7 +208,9 @@ def by_analyses(workload: Workload, limit: int | None, progress: Progress | None
     while low < MOST and runs(min(low + step, MOST)):
         low, step = min(low + step, MOST), 2 * step
     bisected(low, min(low + step, MOST), runs)
-    batch = max((size for size, estimate in known.items() if runs(size)), default=0)
+    batch = max(filter(runs, known), default=0)
+    if batch and workload.runtime is not None:
+        _try_beyond(batch, runs, known)
     at, beyond = known.get(batch), known.get(batch + 1)
     some = at or known[1]
     besides = some.device_used - some.peak_reserved
@@ -211,13 +223,28 @@ def by_analyses(workload: Workload, limit: int | None, progress: Progress | None
         at,
         room,
         limit is None,
+        also=tuple(size for size in sorted(filter(runs, known)) if size > batch and surely(size)),
         captures=tuple(sorted(known)),
+        growth=growth.get(batch + 1, ""),
         notes=(*(at.notes if at is not None else ()), *assumptions(first)),
         failure=None if beyond is None else beyond.out_of_memory,
         look_beyond=None if beyond is None else lambda: beyond,
         verdict=verdict if at is not None or verdict != "fits" else "may not fit",
         reserved_range=at.reserved_range if at is not None else (room, room),
     )
+
+
+def _try_beyond(batch: int, runs: Callable[[int], bool], known: Mapping[int, Estimate]) -> None:
+    """Analyse larger batches than one whose next fails, and the ends of each range that runs."""
+    step, last = max(batch // _PARTS, 1), min(_TIMES * batch, MOST)
+    tried, failed = batch + 1, 0
+    while failed < 2 and tried + step <= last:
+        before, tried = tried, tried + step
+        if runs(tried) and not runs(before):
+            bisected(before, tried, lambda size: not runs(size))
+        elif runs(before) and not runs(tried):
+            bisected(before, tried, runs)
+        failed = failed + 1 if known[tried].verdict() == "does not fit" else 0
 
 
 def _by_slope(one: Estimate, runs: Callable[[int], bool], known: Mapping[int, Estimate]) -> int:

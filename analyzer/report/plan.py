@@ -254,14 +254,18 @@ def fit_lines(fit: Fit, verbose: bool = False) -> list[str]:
     elif fit.beyond is not None and not fit.beyond.fits():
         lines.append(
             f"{what} {fit.fails or fit.batch + 1:,} needs {size(fit.beyond.device_used)} of"
-            f" {size(fit.beyond.allowed_bytes)}"
+            f" {size(fit.beyond.allowed_bytes)}{': ' if fit.growth else ''}{clean(fit.growth)}"
         )
     else:
         lines.append(f"it runs; no {what} above that was tried")
     if fit.gaps:
         lines.append(f"fragmentation: {_counted(fit.gaps)} below it would not run")
     # Those right above the answer, up to the one that fails, have a note that says why they are not it.
-    if islands := [size for size in fit.also if size >= fit.fails]:
+    islands = [size for size in fit.also if size >= fit.fails]
+    if islands and estimate.runtime != "pytorch":
+        ends = " to ".join(f"{end:,}" for end in dict.fromkeys((islands[0], islands[-1])))
+        lines.append(f"larger ones run too, though not all above it: {ends} ({len(islands):,} tried)")
+    elif islands:
         lines.append(f"fragmentation: {_counted(islands)} above it would run too, those in between not")
     lines += [f"- {clean(note)}" for note in folded(fit.notes, verbose)]
     return lines

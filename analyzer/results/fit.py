@@ -28,6 +28,7 @@ class Fit:
         nobody measured, if what is assumed of it is at its worst; of no answer, "does not fit", or "may not
         fit" where one sample runs if that is at its best. Between what the allocator holds then, the figure
         itself on a GPU that was measured.
+    growth: of the next batch, where its allocator takes more at once than it is asked for: a sentence.
     """
 
     batch: int
@@ -45,6 +46,7 @@ class Fit:
     refused: str = ""
     verdict: str = ""
     reserved_range: tuple[int, int] = (0, 0)
+    growth: str = ""
     look_at: Callable[[], Estimate] | None = field(default=None, repr=False, compare=False)
 
     @property

@@ -132,6 +132,8 @@ class Prediction:
         which of the orders the events are in, in words.
     has_all_events: whether the events are all there were; iterations that were extrapolated are in none.
     savings: what cheaper settings would take. capped: where a setting leaves less than the device has.
+    growth: a sentence on the largest piece its allocator takes at once, where that is far more than is asked
+        for.
     with_room: where it runs in less than a device with room would have it take, most bytes allocated and
         held, and of the device, there.
     plain: the program in plain numbers, where only figures are asked for (`Batches.prediction`).
@@ -159,6 +161,7 @@ class Prediction:
     after_runs: tuple[HeldAfter, ...] = ()
     ranges: tuple[tuple[int, int], tuple[int, int]] | None = None
     doubt: str = ""
+    growth: str = ""
     with_room: tuple[int, int, int] | None = None
 
 

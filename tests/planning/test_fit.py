@@ -156,6 +156,31 @@ def test_an_order_of_loading_that_does_not_run_is_no_verdict_of_all(
     assert (found.batch, found.verdict) == (0, "may not fit")
 
 
+def test_a_batch_that_fails_does_not_end_the_search(capsys: pytest.CaptureFixture[str]) -> None:
+    """Without room for the pattern's block the session goes on in less: 8 fails, 9 to 13 run, each as `analyze` says."""
+    import analyzer
+
+    target, asked = MODELS / "cnn.onnx", {"arena_extend_strategy": "kSameAsRequested"}
+    found = fit(target, device="720MiB", runtime_options=asked)
+    runs = [
+        batch
+        for batch in range(1, 17)
+        if analyzer.analyze(target, batch=batch, device="720MiB", runtime_options=asked).fits()
+    ]
+    assert runs == [*range(1, found.batch + 1), *found.also] and found.also
+    assert found.batch + 1 not in found.also
+    option = "arena_extend_strategy=kSameAsRequested"
+    assert main(["fit", str(target), "--device", "720MiB", "--runtime-option", option, "-q"]) == 0
+    assert "larger ones run too, though not all above it: 9 to 13 (5 tried)" in capsys.readouterr().out
+
+
+def test_the_batch_beyond_says_why_the_arena_grows(capsys: pytest.CaptureFixture[str]) -> None:
+    """Of 1 GiB: what the first convolution makes of 86 samples, 86 x 8 x 222 x 222 floats (129 MiB), has the next region of 256 MiB."""
+    assert main(["fit", str(MODELS / "cnn.onnx"), "--device", "1GiB", "-q"]) == 0
+    out = " ".join(capsys.readouterr().out.split())
+    assert "the arena, which doubles, takes a region of 256 MiB for 129 MiB of conv2d (run 1)" in out
+
+
 def test_the_room_left_is_that_of_the_lower_limit(capsys: pytest.CaptureFixture[str]) -> None:
     """The arena's own limit, however it is said, and the device: what is held is of the lower one."""
     target = MODELS / "cnn.onnx"

@@ -16,7 +16,12 @@ from analyzer.runtimes.onnxruntime.course import Course, Recorded, Requests
 from analyzer.runtimes.onnxruntime.frame import Frame
 from analyzer.runtimes.onnxruntime.options import FOLLOWED_ON_CPU, SessionOptions
 from analyzer.runtimes.onnxruntime.rules import CONVOLUTION
-from analyzer.runtimes.onnxruntime.simulation import Orders, SessionFailure, SimulatedSession
+from analyzer.runtimes.onnxruntime.simulation import (
+    ArenaRegion,
+    Orders,
+    SessionFailure,
+    SimulatedSession,
+)
 
 MIB = 2**20
 _WORTH_SAYING = 0.99  # of what is held: settings that hold more than this are not named
@@ -29,13 +34,31 @@ def _size(nbytes: int) -> str:
     return f"{nbytes / MIB:,.0f} MiB" if nbytes >= MIB or not nbytes else f"{nbytes:,} bytes"
 
 
+def largest_region(session: SimulatedSession) -> str:
+    """Return a sentence on the largest region, "" where it is about as large as its request."""
+    if not session.regions:
+        return ""
+    region = max(session.regions, key=lambda region: region.nbytes)
+    if not _is_larger(region):
+        return ""
+    return (
+        f"the arena, which doubles, takes a region of {_size(region.nbytes)} for"
+        f" {_size(region.requested_bytes)} of {region.label} ({region.phase})"
+    )
+
+
+def _is_larger(region: ArenaRegion) -> bool:
+    """Return whether a region is much larger than its request."""
+    return region.nbytes - region.requested_bytes >= max(MIB, region.nbytes // 4)
+
+
 def explanation(session: SimulatedSession) -> tuple[str, ...]:
     """Return a line for each region much larger than its request, and one for unsplit chunks."""
     lines = [
         f"{region.nbytes / MIB:,.0f} MiB held for a request of {region.requested_bytes / MIB:,.1f} MiB "
         f"({region.label}, {region.phase})"
         for region in session.regions
-        if region.nbytes - region.requested_bytes >= max(MIB, region.nbytes // 4)
+        if _is_larger(region)
     ]
     waste = session.peak_in_use - session.peak_requested
     if waste > MIB:

@@ -166,6 +166,7 @@ def predicted(
         else Capped(failure.limit + pages + outside_bytes - held, "gpu_mem_limit caps the arena"),
         ranges=(result.orders.peaks, result.orders.held),
         doubt=result.orders.doubt,
+        growth=advice.largest_region(simulation),
         after_runs=_after_runs(simulation, batches, outside_bytes),
         peak_in_use=simulation.peak_in_use,
         held=simulation.held,
