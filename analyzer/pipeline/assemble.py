@@ -261,7 +261,8 @@ def _assumed_figures(
 ) -> _AssumedFigures:
     """Return the assumed figures. capacity_bytes: memory of the simulation; None: unlimited."""
     simulation, prediction = outcome.simulation, variants.prediction
-    beside = max(device_used - simulation.peak_reserved, 0)
+    pages = prediction.page_bytes
+    beside = max(device_used - simulation.peak_reserved - pages, 0)
     other = _other_arrangements(variants, simulation) if outcome.with_room is None else _Arrangements()
     notes, in_use, ends = other.notes, other.allocated, other.reserved
     if profile.measured:
@@ -278,8 +279,10 @@ def _assumed_figures(
         ),
     }
     named = {name: nbytes for name, nbytes in parts.items() if nbytes}
+    least, most = beside_range(profile, beside)
+    around = least + pages, most + pages
     if prediction.plain:
-        return _AssumedFigures(named, None, None, beside_range(profile, beside), notes)
+        return _AssumedFigures(named, None, None, around, notes)
     allocated, held = bounded_ranges(variants, simulation)
     in_use, ends = in_use + allocated, ends + held
     reserved = min(ends), max(ends)
@@ -293,7 +296,7 @@ def _assumed_figures(
             min(reserved[0], *pressed, simulation.peak_reserved),
             max(reserved[1], *pressed, simulation.peak_reserved),
         )
-    return _AssumedFigures(named, _span(in_use), reserved, beside_range(profile, beside), notes)
+    return _AssumedFigures(named, _span(in_use), reserved, around, notes)
 
 
 def _span(ends: Sequence[int]) -> Range | None:

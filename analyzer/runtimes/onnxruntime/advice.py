@@ -117,7 +117,8 @@ def savings(
             recording = Recorded(sessions, changed, device) if again else recorded
             session = recording.to_the_end(changed)
             if session.failure is None:
-                cheaper.append(Saving(name, session.peak_in_use, session.held_most))
+                pages = max(session.page_bytes, session.held_most)
+                cheaper.append(Saving(name, session.peak_in_use, session.held_most, pages))
     return tuple(cheaper)
 
 
@@ -137,9 +138,10 @@ def _convolves(sessions: Sequence[Sequence[Frame]]) -> bool:
     return any("Conv" in node.op for part in parts for node in part.graph.nodes.values())
 
 
-def saving_sentence(saving: Saving, held: int) -> str | None:
-    """One line on a setting that would hold less than `held` bytes; None if it is hardly less."""
-    if saving.peak_reserved >= _WORTH_SAYING * held:
+def saving_sentence(saving: Saving, held: int, page_bytes: int) -> str | None:
+    """One line on a setting that would hold less than `held` bytes, and take less of the device than
+    `page_bytes`; None if it is hardly less."""
+    if saving.peak_reserved >= _WORTH_SAYING * held or saving.page_bytes >= _WORTH_SAYING * page_bytes:
         return None
     return (
         f"{saving.setting} would hold {_size(saving.peak_reserved)} instead of {_size(held)} "
