@@ -129,7 +129,7 @@ def largest_batch(workload: Workload, known: Analysis, progress: Progress | None
     """
     workload = _on_device(workload)
     if workload.runtime is None or not workload.runtime.takes_limits:
-        return by_analyses(workload, None, progress).batch
+        return by_analyses(workload, None, progress, beyond=False).batch
     if not convolves(known.events):
         batch = Search(workload, None, progress, known).by_figures()
         if batch is not None:
@@ -172,8 +172,9 @@ def over_lengths(
     return Lengths(target, tuple(devices), rows, notes)
 
 
-def by_analyses(workload: Workload, limit: int | None, progress: Progress | None) -> Fit:
-    """Return the largest batch under `limit` bytes of the allocator. Raises AnalyzerError."""
+def by_analyses(workload: Workload, limit: int | None, progress: Progress | None, beyond: bool = True) -> Fit:
+    """Return the largest batch under `limit` bytes of the allocator. beyond: whether larger ones are tried
+    beyond one that fails. Raises AnalyzerError."""
     if limit is not None:
         if workload.runtime is None:
             what = "a configuration" if workload.config else "a target that is analysed as a whole"
@@ -209,9 +210,9 @@ def by_analyses(workload: Workload, limit: int | None, progress: Progress | None
         low, step = min(low + step, MOST), 2 * step
     bisected(low, min(low + step, MOST), runs)
     batch = max(filter(runs, known), default=0)
-    if batch and workload.runtime is not None:
+    if batch and beyond and workload.runtime is not None:
         _try_beyond(batch, runs, known)
-    at, beyond = known.get(batch), known.get(batch + 1)
+    at, fails = known.get(batch), known.get(batch + 1)
     some = at or known[1]
     besides = some.device_used - some.peak_reserved
     room = max(some.allowed_bytes - besides, 0)
@@ -226,12 +227,21 @@ def by_analyses(workload: Workload, limit: int | None, progress: Progress | None
         also=tuple(size for size in sorted(filter(runs, known)) if size > batch and surely(size)),
         captures=tuple(sorted(known)),
         growth=growth.get(batch + 1, ""),
-        notes=(*(at.notes if at is not None else ()), *assumptions(first)),
-        failure=None if beyond is None else beyond.out_of_memory,
-        look_beyond=None if beyond is None else lambda: beyond,
+        notes=(*_notes(at, first), *assumptions(first)),
+        failure=None if fails is None else fails.out_of_memory,
+        look_beyond=None if fails is None else lambda: fails,
         verdict=verdict if at is not None or verdict != "fits" else "may not fit",
         reserved_range=at.reserved_range if at is not None else (room, room),
     )
+
+
+def _notes(at: Estimate | None, first: Analysis) -> Iterator[str]:
+    """Yield the answer's notes, and instead of bytes under cheaper settings where their batches are."""
+    settings = tuple(f"{saving.setting} would hold " for saving in first.prediction.savings)
+    notes = () if at is None else at.notes
+    yield from (note for note in notes if not settings or not note.startswith(settings))
+    if settings and at is not None:
+        yield "the largest batch under each cheaper setting: analyze what-if --largest"
 
 
 def _try_beyond(batch: int, runs: Callable[[int], bool], known: Mapping[int, Estimate]) -> None:

@@ -254,7 +254,7 @@ def fit_lines(fit: Fit, verbose: bool = False) -> list[str]:
     elif fit.beyond is not None and not fit.beyond.fits():
         lines.append(
             f"{what} {fit.fails or fit.batch + 1:,} needs {size(fit.beyond.device_used)} of"
-            f" {size(fit.beyond.allowed_bytes)}{': ' if fit.growth else ''}{clean(fit.growth)}"
+            f" {size(fit.beyond.allowed_bytes)} device memory{': ' if fit.growth else ''}{clean(fit.growth)}"
         )
     else:
         lines.append(f"it runs; no {what} above that was tried")
@@ -264,7 +264,7 @@ def fit_lines(fit: Fit, verbose: bool = False) -> list[str]:
     islands = [size for size in fit.also if size >= fit.fails]
     if islands and estimate.runtime != "pytorch":
         ends = " to ".join(f"{end:,}" for end in dict.fromkeys((islands[0], islands[-1])))
-        lines.append(f"larger ones run too, though not all above it: {ends} ({len(islands):,} tried)")
+        lines.append(f"larger ones run too, though not all above it: {ends}")
     elif islands:
         lines.append(f"fragmentation: {_counted(islands)} above it would run too, those in between not")
     lines += [f"- {clean(note)}" for note in folded(fit.notes, verbose)]

@@ -191,7 +191,10 @@ def estimate_rows(estimate: Estimate) -> tuple[tuple[str, int, str], ...]:
     error = naive - estimate.peak_allocated
     off = f"{percent(abs(error), estimate.peak_allocated)} {'over' if error >= 0 else 'under'} peak allocated"
     runtime = tail(clean(estimate.runtime), 12)
-    liveness = ("graph liveness", estimate.graph_peak, "tensors freed at last use")
+    # A runtime that fuses operators never makes some of the file's tensors.
+    fused = estimate.framework == "onnx" and estimate.graph_peak > estimate.peak_allocated
+    meaning = "of the file's graph, unfused" if fused else "tensors freed at last use"
+    liveness = ("graph liveness", estimate.graph_peak, meaning)
     least = "at least; " if estimate.at_least else ""
     rows = (
         # Neither is known of a program that was emulated, the first not of one without modules.

@@ -15,6 +15,7 @@ import analyzer
 from analyzer.cli import main
 from analyzer.errors import OptionError, TargetError
 from analyzer.report import formats
+from analyzer.report.sentences import estimate_rows
 from analyzer.results.estimate import Estimate
 from tests.paths import MODELS
 from tests.runtimes.onnxruntime import limited
@@ -274,3 +275,32 @@ def test_a_budget_within_which_the_arena_takes_less_shows_both(
     lines = capsys.readouterr().out.splitlines()
     assert {line.partition(":")[0] for line in lines[:2]} == {"fits", "within budget"}
     assert lines[2].startswith("with room it would take ") and "the arena takes smaller regions" in lines[2]
+
+
+@pytest.mark.parametrize("batch", [1, 4, 32, 85])
+@pytest.mark.parametrize("limit", [None, 256 * 2**20])
+def test_ranges_hold_what_they_have_in_use_and_no_more_than_the_limit(batch: int, limit: int | None) -> None:
+    options = {} if limit is None else {"gpu_mem_limit": limit}
+    estimate = analyzer.analyze(MODELS / "cnn.onnx", batch=batch, device="h200", runtime_options=options)
+    (least, most), (fewest, largest) = estimate.allocated_range, estimate.reserved_range
+    assert least <= fewest and most <= largest
+    assert limit is None or most <= limit
+
+
+def test_liveness_of_the_files_graph_is_told_from_the_runtimes(tmp_path: Path) -> None:
+    """Five operators become one Gelu: the file has x, x(1 + erf) and the next result at once, the session x and y."""
+    text = (
+        "g (float[N,512,512] x) => (float[N,512,512] y)"
+        " { a = Div(x, r) b = Erf(a) c = Add(b, o) d = Mul(x, c) y = Mul(d, h) }"
+    )
+    weights = {name: np.array(value, np.float32) for name, value in (("r", 2**0.5), ("o", 1), ("h", 0.5))}
+    path = saved(tmp_path, text, **weights)
+
+    def meaning(level: str) -> tuple[bool, str]:
+        asked = {"graph_optimization_level": level, "arena_extend_strategy": "kSameAsRequested"}
+        estimate = analyzer.analyze(path, batch=16, device="h200", runtime_options=asked)
+        shown = {name: meaning for name, _, meaning in estimate_rows(estimate)}
+        return estimate.graph_peak > estimate.peak_allocated, shown["graph liveness"]
+
+    assert meaning("all") == (True, "of the file's graph, unfused")
+    assert meaning("disable_all") == (False, "tensors freed at last use")

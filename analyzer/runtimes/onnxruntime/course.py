@@ -130,7 +130,8 @@ def _within(result: Course, room: int | None) -> Orders:
         most = min(most, result.settings.gpu_mem_limit)
     if orders.served < orders.tried or most < session.held_most:
         return orders
-    return replace(orders, held=(least, most))
+    low, high = orders.peaks
+    return replace(orders, held=(min(least, most), most), peaks=(min(low, most), min(high, most)))
 
 
 def _device_bytes(session: SimulatedSession) -> int:
