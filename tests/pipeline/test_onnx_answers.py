@@ -260,6 +260,17 @@ def test_a_budget_changes_neither_the_need_nor_the_cards_verdict(part: float) ->
     assert found.fits() == analyzer.analyze(large["target"], batch=1024, device=budget).fits()
 
 
+def test_a_doubt_about_the_budget_is_none_about_the_card(capsys: pytest.CaptureFixture[str]) -> None:
+    """Some orders run within 697 MiB, and all of them on the card."""
+    asked = {"target": MODELS / "cnn.onnx", "batch": 4, "device": "h200"}
+    free, found = analyzer.analyze(**asked), analyzer.analyze(**asked, budget="697MiB")
+    assert " of 21 run" in found.doubt and found.verdict() == "may not fit"
+    assert found.verdict(found.usable_bytes) == "fits" and found.device_used == free.device_used
+    argv = [str(asked["target"]), "--batch", "4", "--device", "h200", "--budget", "697MiB", "-q"]
+    assert main(argv) == 1
+    assert capsys.readouterr().out.startswith("may be over budget: ")
+
+
 def test_a_budget_within_which_the_arena_takes_less_shows_both(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
