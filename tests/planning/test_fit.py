@@ -177,7 +177,8 @@ def test_the_batch_beyond_says_why_the_arena_grows(capsys: pytest.CaptureFixture
     assert main(["fit", str(MODELS / "cnn.onnx"), "--device", "1GiB", "-q"]) == 0
     out = " ".join(capsys.readouterr().out.split())
     assert (
-        "of 1.0 GiB device memory: the arena, which doubles, takes a region of 256 MiB for 129 MiB of" in out
+        "of 1.0 GiB device memory: the arena, whose regions double, takes one of 256 MiB for 129 MiB of"
+        in out
     )
     assert "would hold" not in out and "analyze what-if --largest" in out
 

@@ -42,7 +42,7 @@ def largest_region(session: SimulatedSession) -> str:
     if not _is_larger(region):
         return ""
     return (
-        f"the arena, which doubles, takes a region of {_size(region.nbytes)} for"
+        f"the arena, whose regions double, takes one of {_size(region.nbytes)} for"
         f" {_size(region.requested_bytes)} of {region.label} ({region.phase})"
     )
 
