@@ -117,8 +117,7 @@ def savings(
             recording = Recorded(sessions, changed, device) if again else recorded
             session = recording.to_the_end(changed)
             if session.failure is None:
-                pages = max(session.page_bytes, session.held_most)
-                cheaper.append(Saving(name, session.peak_in_use, session.held_most, pages))
+                cheaper.append(_saving(name, session))
     return tuple(cheaper)
 
 
@@ -129,7 +128,12 @@ def cheaper_arena(requests: Requests, options: SessionOptions) -> tuple[Saving, 
     session = requests.to_the_end(changed)
     if changed == options or session.failure is not None:
         return ()
-    return (Saving(_SAME_ARENA, session.peak_in_use, session.held_most),)
+    return (_saving(_SAME_ARENA, session),)
+
+
+def _saving(name: str, session: SimulatedSession) -> Saving:
+    pages = max(session.page_bytes, session.held_most)
+    return Saving(name, session.peak_in_use, session.held_most, pages)
 
 
 def _convolves(sessions: Sequence[Sequence[Frame]]) -> bool:

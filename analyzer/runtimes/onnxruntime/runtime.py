@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any
 
 from analyzer.allocators.onnxruntime_bfc import SESSION
@@ -184,20 +183,24 @@ def predicted(
     )
 
 
-def _within(
-    budget_bytes: int, prediction: SessionPrediction, on_less: Callable[[], SessionPrediction]
+def within_budget(
+    ask: Callable[[DeviceProfile], SessionPrediction], profile: DeviceProfile, budget_bytes: int | None
 ) -> SessionPrediction:
-    """Return a session's course on a device of which it may use so many bytes. prediction: where it may use
-    all; on_less: where there is no more.
+    """Return a session's course on a device of which it may use so many bytes (None: all). ask: the session
+    on a device.
 
     The arena follows what there is, so that a session may run in less than it takes with more: its figures
     are then those. Where it does not, they do not depend on the budget.
     """
+    prediction = ask(profile)
+    on_gpu = prediction.settings.provider == "cuda"
+    if budget_bytes is None or budget_bytes >= profile.usable_bytes or not on_gpu:
+        return prediction
     _, held, device_bytes = prediction.figures
     assert prediction.ranges is not None
     if prediction.failure is None and max(prediction.ranges[1]) + device_bytes - held <= budget_bytes:
         return prediction
-    less = on_less()
+    less = ask(profile.of_memory(budget_bytes))
     if less.failure is None and less.device_bytes <= budget_bytes:
         return replace(less, with_room=prediction.figures) if less.figures != prediction.figures else less
     return replace(prediction, doubt=less.doubt)
@@ -288,11 +291,12 @@ class OnnxRuntime(Runtime):
 
     def predict(self, source: Source, options: Options, profile: DeviceProfile) -> SessionPrediction:
         assert source.model is not None  # `frameworks` lets nothing else come here
-        ask = partial(predict, source.model, options=options.runtime_options, runs=source.runs)
-        prediction, budget = ask(device=profile), options.budget_bytes
-        if budget is None or budget >= profile.usable_bytes or prediction.settings.provider != "cuda":
-            return prediction
-        return _within(budget, prediction, lambda: ask(device=profile.of_memory(budget)))
+        model, settings, runs = source.model, options.runtime_options, source.runs
+
+        def ask(device: DeviceProfile) -> SessionPrediction:
+            return predict(model, options=settings, device=device, runs=runs)
+
+        return within_budget(ask, profile, options.budget_bytes)
 
     def over_batches(
         self, parametric: ParametricCapture, profile: DeviceProfile, options: Options
