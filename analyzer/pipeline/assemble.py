@@ -120,7 +120,7 @@ def assemble(
         incomplete=captured.incomplete,
         caveats=captured.caveats,
         unreached=captured.unreached,
-        with_room=outcome.with_room,
+        with_room=outcome.with_room or (Room(*prediction.with_room) if prediction.with_room else None),
         doubt=outcome.doubt or prediction.doubt,
         budget_bytes=options.budget_bytes,
         device_assumed=assumed,
@@ -270,7 +270,8 @@ def _assumed_figures(
 ) -> _AssumedFigures:
     """Return the assumed figures. capacity_bytes: memory of the simulation; None: unlimited."""
     simulation, prediction = outcome.simulation, variants.prediction
-    beside = max(device_used - simulation.peak_reserved, 0)
+    pages = prediction.page_bytes
+    beside = max(device_used - simulation.peak_reserved - pages, 0)
     other = _other_arrangements(variants, simulation) if outcome.with_room is None else _Arrangements()
     notes, in_use, ends = other.notes, other.allocated, other.reserved
     causes = {**other.causes}
@@ -290,8 +291,10 @@ def _assumed_figures(
         ),
     }
     named = {name: nbytes for name, nbytes in parts.items() if nbytes}
+    low, high = beside_range(profile, beside)
+    around = low + pages, high + pages
     if prediction.plain:
-        return _AssumedFigures(named, None, None, beside_range(profile, beside), notes)
+        return _AssumedFigures(named, None, None, around, notes)
     allocated, held = bounded_ranges(variants, simulation)
     in_use, ends = in_use + allocated, ends + held
     if outcome.failure is None and (most := most_in_doubt(variants)):
@@ -309,7 +312,6 @@ def _assumed_figures(
             max(reserved[1], *pressed, simulation.peak_reserved),
         )
         causes[_PRESSURE] = min(pressed, default=0), max(pressed, default=0)
-    around = beside_range(profile, beside)
     return _AssumedFigures(named, _span(in_use), reserved, around, notes, _widest(causes, reserved))
 
 

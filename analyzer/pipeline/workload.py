@@ -134,6 +134,11 @@ class Workload:
             return other if length is None else self.under(replace(self.options, length=length))
         make = self._make or (self._program.make_batch if self._program is not None else None)
         if make is None or len(inspect.signature(make).parameters) < 2:
+            if self._kind == "onnx":
+                raise OptionError(
+                    f"{self.name} is an ONNX file, whose lengths are dimensions of its inputs",
+                    "ask for the largest batch at each: --input NAME=LENGTH, without --longest",
+                )
             raise OptionError(
                 f"{self.name} does not say what samples of another length are",
                 "define make_batch(batch, length) in the target's file, or give inputs=function(batch,"

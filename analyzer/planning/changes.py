@@ -68,7 +68,7 @@ def variants(base: Analysis, options: Options, target: Any) -> list[Change]:
     if isinstance(target, (str, os.PathLike)) and parse_target(target).kind == "config":
         return [*expandable(options), *of_configuration(options, os.fspath(target))]
     if base.graph.framework == "onnx":
-        return _of_session(options)
+        return _of_session(base.graph, options)
     free = [
         *expandable(options),
         *implementations(options, {"fused": FREE, "forloop": SLOWER}),
@@ -92,9 +92,13 @@ def _merged(parts: Sequence[Change]) -> Change:
     return Change(" + ".join(part.name for part in parts), max(part.cost for part in parts), options)
 
 
-def _of_session(options: Options) -> list[Change]:
-    given = options.runtime_options
-    left = {key: value for key, value in _ARENA.items() if str(given.get(key, "")) != value}
+def _of_session(graph: Graph, options: Options) -> list[Change]:
+    given, convolves = options.runtime_options, any("Conv" in op.name for op in graph.operators)
+    left = {
+        key: value
+        for key, value in _ARENA.items()
+        if str(given.get(key, "")) != value and (convolves or key != "cudnn_conv_algo_search")
+    }
     singles = [
         Change(f"{key}={value}", FREE if key != "enable_mem_pattern" else SLOWER, _set(options, {key: value}))
         for key, value in left.items()

@@ -9,15 +9,17 @@
    own limit (`Runtime.limited_to`) and the device are part of that analysis, which follows an arena as it
    asks for less where the device has not what it wants. Evaluated batches (`intervals.py`) say up to where
    there is room for all that the runtime wants; an arena that makes do with less may hold more samples: from
-   there on batches are analysed, in steps that double, then by bisection.
+   there on batches are analysed, in steps that double, then by bisection. Beyond a batch that fails larger
+   ones may run (an arena goes on without a block that finds no room): they are tried in steps of an eighth of
+   the answer until two in a row surely do not fit, and named beside it (`Fit.also`).
 4. Of a configuration the program is followed as a whole at each batch. The first two say how it grows, and
    where the search begins; on a further device it begins where growth on the first one puts it, so that
    little more than the answer and the batch beyond it is followed there.
 5. Lengths are powers of two from `FIRST` on, up to the most positions a configuration has, or to where no GPU
    has room for a single sample.
 
-Not modelled: other processes on the device; of 3, batches below the answer that would fail although it runs:
-a session asks for its memory in a few large pieces, so that is not to be expected.
+Not modelled: other processes on the device; of 3, batches below the answer that would fail although it runs,
+and larger ones that run between two that were tried and fail.
 """
 
 from __future__ import annotations
@@ -49,6 +51,8 @@ FIRST, LAST = 512, 1 << 20
 # Bytes of the device by batch, of a configuration's program that runs.
 Grown = dict[int, int]
 _START, _WIDER = 16, 8
+# Batches beyond the answer are tried in steps of such a part of it, up to so many times the answer.
+_PARTS, _TIMES = 8, 4
 
 
 @takes_options
@@ -141,7 +145,7 @@ def largest_batch(workload: Workload, known: Analysis, progress: Progress | None
     """
     workload = _on_device(workload)
     if workload.runtime is None or not workload.runtime.takes_limits:
-        return by_analyses(workload, None, progress).batch
+        return by_analyses(workload, None, progress, beyond=False).batch
     if not convolves(known.events):
         batch = Search(workload, None, progress, known).by_figures()
         if batch is not None:
@@ -186,10 +190,14 @@ def over_lengths(
 
 
 def by_analyses(
-    workload: Workload, limit: int | None, progress: Progress | None, grown: Grown | None = None
+    workload: Workload,
+    limit: int | None,
+    progress: Progress | None,
+    grown: Grown | None = None,
+    beyond: bool = True,
 ) -> Fit:
-    """Return the largest batch under `limit` bytes of the allocator; grown: as of `largest`. Raises
-    AnalyzerError."""
+    """Return the largest batch under `limit` bytes of the allocator. grown: as of `largest`; beyond: whether
+    larger ones are tried beyond one that fails. Raises AnalyzerError."""
     if limit is not None:
         if workload.runtime is None:
             what = "a configuration" if workload.config else "a target that is analysed as a whole"
@@ -205,11 +213,16 @@ def by_analyses(
     start = _full(grown, workload) if workload.config and grown else 1
     first = analysed(start)
     known: dict[int, Estimate] = {start: first.estimate}
+    growth: dict[int, str] = {start: first.prediction.growth}
 
     def runs(batch: int) -> bool:
         if batch not in known:
-            known[batch] = analysed(batch).estimate
+            analysis = analysed(batch)
+            known[batch], growth[batch] = analysis.estimate, analysis.prediction.growth
         return known[batch].within(known[batch].allowed_bytes) and not known[batch].doubt
+
+    def surely(batch: int) -> bool:
+        return known[batch].verdict() == "fits"
 
     if workload.config:
         if start == 1 and runs(1):
@@ -226,23 +239,52 @@ def by_analyses(
         while low < MOST and runs(min(low + step, MOST)):
             low, step = min(low + step, MOST), 2 * step
         bisected(low, min(low + step, MOST), runs)
-    batch = max((size for size, estimate in known.items() if runs(size)), default=0)
-    at, beyond = known.get(batch), known.get(batch + 1)
+    batch = max(filter(runs, tuple(known)), default=0)
+    if batch and beyond and workload.runtime is not None:
+        _try_beyond(batch, runs, known)
+    at, fails = known.get(batch), known.get(batch + 1)
     some = at or first.estimate
     besides = some.device_used - some.peak_reserved
-    room = max(some.allowed_bytes - besides, 0) if limit is None else limit
+    room = max(some.allowed_bytes - besides, 0)
+    if workload.runtime is not None:
+        room = min(room, workload.runtime.own_limit(workload.options) or room)
+    verdict = some.verdict()
     return Fit(
         batch,
         at,
         room,
         limit is None,
+        also=tuple(size for size in sorted(filter(runs, known)) if size > batch and surely(size)),
         captures=tuple(sorted(known)),
-        notes=(*(at.notes if at is not None else ()), *assumptions(first)),
-        failure=None if beyond is None else beyond.out_of_memory,
-        look_beyond=None if beyond is None else lambda: beyond,
-        verdict=(at if at is not None else first.estimate).verdict(),
+        growth=growth.get(batch + 1, ""),
+        notes=(*_notes(at, first), *assumptions(first)),
+        failure=None if fails is None else fails.out_of_memory,
+        look_beyond=None if fails is None else lambda: fails,
+        verdict=verdict if at is not None or verdict != "fits" else "may not fit",
         reserved_range=at.reserved_range if at is not None else (room, room),
     )
+
+
+def _notes(at: Estimate | None, first: Analysis) -> Iterator[str]:
+    """Yield the answer's notes, and instead of bytes under cheaper settings where their batches are."""
+    settings = tuple(f"{saving.setting} would hold " for saving in first.prediction.savings)
+    notes = () if at is None else at.notes
+    yield from (note for note in notes if not settings or not note.startswith(settings))
+    if settings and at is not None:
+        yield "the largest batch under each cheaper setting: analyze what-if --largest"
+
+
+def _try_beyond(batch: int, runs: Callable[[int], bool], known: Mapping[int, Estimate]) -> None:
+    """Analyse larger batches than one whose next fails, and the ends of each range that runs."""
+    step, last = max(batch // _PARTS, 1), min(_TIMES * batch, MOST)
+    tried, failed = batch + 1, 0
+    while failed < 2 and tried + step <= last:
+        before, tried = tried, tried + step
+        if runs(tried) and not runs(before):
+            bisected(before, tried, lambda size: not runs(size))
+        elif runs(before) and not runs(tried):
+            bisected(before, tried, runs)
+        failed = failed + 1 if known[tried].verdict() == "does not fit" else 0
 
 
 def _by_slope(one: Estimate, runs: Callable[[int], bool], known: Mapping[int, Estimate]) -> int:

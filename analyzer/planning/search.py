@@ -452,5 +452,5 @@ def assumptions(analysis: Analysis) -> tuple[str, ...]:
     assumed = ", ".join(
         f"{name} {nbytes / 2**20:,.1f} MiB" for name, nbytes in analysis.estimate.certainty.assumed.items()
     )
-    as_elsewhere = f", so these are those of a GPU that was: {assumed}" if assumed else ""
+    as_elsewhere = f": {assumed} are taken from a GPU that was" if assumed else ""
     return (f"{profile.name} was not measured{as_elsewhere} (analyze devices {profile.name})",)

@@ -118,7 +118,10 @@ def first_that_fits(
 ) -> Strategy | None:
     """Return the cheapest change that makes `base`, an analysis of the target, fit its device and budget: the
     first that does in the order of `cheapest`, none after it is tried; where none does for certain, the first
-    that may. None when none does. Raises AnalyzerError when the target cannot be opened again."""
+    that may and takes less. None when none does, or an operator's own memory is what lacks. Raises
+    AnalyzerError when the target cannot be opened again."""
+    if base.estimate.at_least and base.estimate.within(base.estimate.allowed_bytes):
+        return None
     programs, work, perhaps = Programs(target, options), flops_a_sample(base, options), None
     ordered = sorted(variants(base, options, target), key=lambda c: (c.cost, len(c.options)))
     steps = Countdown(len(ordered), progress)
@@ -129,7 +132,7 @@ def first_that_fits(
         verdict = "" if tried.estimate is None else tried.estimate.verdict()
         if verdict == "fits":
             return tried
-        if verdict == "may not fit" and perhaps is None:
+        if verdict == "may not fit" and perhaps is None and tried.saved > 0:
             perhaps = tried
     return perhaps
 

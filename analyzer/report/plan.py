@@ -240,7 +240,9 @@ def fit_lines(fit: Fit, verbose: bool = False) -> list[str]:
     where = _where(estimate) if fit.device_bound else f"with {size(fit.limit)} for the allocator"
     what = fit.what
     if fit.brief is None:
-        lines = [f"{f'{what} 1 does not fit' if fit.option else 'not even one sample runs'} {where}"]
+        sure = fit.beyond is None or not fit.beyond.doubt
+        none = "not even one sample" if sure else "no batch surely"
+        lines = [f"{f'{what} 1 does not fit' if fit.option else f'{none} runs'} {where}"]
     else:
         best = f"{'greatest' if what == 'length' else 'largest'} {what} {fit.batch:,}"
         best = f"if it ran: {best}" if estimate.refused else best
@@ -254,7 +256,7 @@ def fit_lines(fit: Fit, verbose: bool = False) -> list[str]:
         lines[0] += f", {fit.samples:,} {'sample' if fit.samples == 1 else 'samples'}"
     lines[:0] = refusals(estimate)
     lines.append(about(estimate))
-    if estimate.certainty.beside_range is not None:
+    if estimate.certainty.beside_range is not None and not estimate.doubt:
         least, most = fit.reserved_range
         held = (
             f"{size(least)} held"
@@ -271,19 +273,23 @@ def fit_lines(fit: Fit, verbose: bool = False) -> list[str]:
     elif fit.failure is not None:
         word = fit.beyond_verdict or "does not fit"
         lines += _failure(f"{what} {fit.fails or fit.batch + 1:,} {word}", fit.failure)
+    elif fit.beyond is not None and fit.beyond.doubt:
+        lines.append(f"{what} {fit.fails or fit.batch + 1:,} may not fit: {clean(fit.beyond.doubt)}")
     elif fit.beyond is not None and not fit.beyond.fits():
         lines.append(
             f"{what} {fit.fails or fit.batch + 1:,} needs {size(fit.beyond.device_used)} of"
-            f" {size(fit.beyond.allowed_bytes)}"
+            f" {size(fit.beyond.allowed_bytes)} device memory{': ' if fit.growth else ''}{clean(fit.growth)}"
         )
-    elif fit.beyond is not None and fit.beyond.doubt:
-        lines.append(f"{what} {fit.fails:,} may not fit: {clean(fit.beyond.doubt)}")
     else:
         lines.append(f"it runs; no {what} above that was tried")
     if fit.gaps:
         lines.append(f"fragmentation: {_counted(fit.gaps)} below it would not run")
     # Those right above the answer, up to the one that fails, have a note that says why they are not it.
-    if islands := [size for size in fit.also if size >= fit.fails]:
+    islands = [size for size in fit.also if size >= fit.fails]
+    if islands and estimate.runtime != "pytorch":
+        ends = " to ".join(f"{end:,}" for end in dict.fromkeys((islands[0], islands[-1])))
+        lines.append(f"larger ones run too, though not all above it: {ends}")
+    elif islands:
         lines.append(f"fragmentation: {_counted(islands)} above it would run too, those in between not")
     notes = [note for note in fit.notes if note not in estimate.refused]
     lines += [f"- {clean(note)}" for note in folded(notes, verbose)]

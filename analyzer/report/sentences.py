@@ -109,9 +109,9 @@ def _other_sentences(estimate: Estimate) -> list[str]:
     if displays(estimate, estimate.allowed_bytes - estimate.device_used):
         lines.append(DISPLAY)
     if estimate.with_room is not None:
-        lines.append(
-            f"with room it would take {size(estimate.with_room.device_used)}; here freed memory is given back"
-        )
+        arena = estimate.runtime == "onnxruntime"
+        here = "the arena takes smaller regions" if arena else "freed memory is given back"
+        lines.append(f"with room it would take {size(estimate.with_room.device_used)}; here {here}")
     if estimate.doubt:
         fits = estimate.within(estimate.allowed_bytes)
         lines.append(f"it may {'fail' if fits else 'run nevertheless'}: {clean(estimate.doubt)}")
@@ -154,7 +154,7 @@ def _verdict(words: Mapping[str, str], estimate: Estimate, limit: int, where: st
                 sentence += f", depending on {clean(cause)}"
         if limit - certainty.kept_bytes < most <= limit:
             sentence += f", and the driver may keep {size(certainty.kept_bytes)} more of it"
-        if least > limit and certainty.spare_bytes:
+        if least > limit >= estimate.usable_bytes and certainty.spare_bytes:
             sentence += f", and the driver may have {size(certainty.spare_bytes)} more"
         return False, f"{words[verdict]}: {sentence}"
     if verdict == "fits" and not estimate.device_used:
@@ -217,7 +217,10 @@ def estimate_rows(estimate: Estimate) -> tuple[tuple[str, int, str], ...]:
     error = naive - estimate.peak_allocated
     off = f"{percent(abs(error), estimate.peak_allocated)} {'over' if error >= 0 else 'under'} peak allocated"
     runtime = tail(clean(estimate.runtime), 12)
-    liveness = ("graph liveness", estimate.graph_peak, "tensors freed at last use")
+    # A runtime that fuses operators never makes some of the file's tensors.
+    fused = estimate.framework == "onnx" and estimate.graph_peak > estimate.peak_allocated
+    meaning = "of the file's graph, unfused" if fused else "tensors freed at last use"
+    liveness = ("graph liveness", estimate.graph_peak, meaning)
     least = "at least; " if estimate.at_least else ""
     rows = (
         # Neither is known of a program that was emulated, the first not of one without modules.

@@ -11,7 +11,7 @@ from analyzer.report import speed
 from analyzer.report.columns import Column, room_of, table, within
 from analyzer.report.csv import csv_records
 from analyzer.report.formats import PLAIN, View
-from analyzer.report.sentences import subject
+from analyzer.report.sentences import subject, uncounted
 from analyzer.report.words import clean, mib, percent, size
 
 if TYPE_CHECKING:
@@ -119,16 +119,20 @@ def _advice(strategy: Strategy | None, base: Estimate) -> str:
     """Return the cheapest change that fits and what to add for it, or what else can be done."""
     allowed = base.allowed_bytes
     larger = "allow more" if allowed == base.budget_bytes else "take a larger device"
+    if base.framework != "onnx":
+        larger += ", or take more devices (--parallel)"
     if strategy is None or strategy.estimate is None:
+        if base.at_least and base.within(allowed):
+            return f"an operator decides whether it fits, {uncounted(base)}: describe it with analyzer.rule"
         nothing = "no single change or usual combination makes it fit"
         least = base.breakdown.get("parameters", 0) + base.device_used - base.peak_reserved
         if least > allowed:
             return (
                 f"{nothing}, nor does a smaller batch: parameters, context and libraries alone take"
-                f" {mib(least)} MiB of {mib(allowed)}; {larger}, or take more devices (--parallel)"
+                f" {mib(least)} MiB of {mib(allowed)}; {larger}"
             )
         if base.batch == 1:
-            return f"{nothing}, not even for one sample: {larger}, or take more devices (--parallel)"
+            return f"{nothing}, not even for one sample: {larger}"
         return f"{nothing}: take a smaller batch (analyze fit)"
     extra = (
         f", {100 * strategy.extra_compute:.0f} % more operations" if strategy.extra_compute >= 0.005 else ""

@@ -259,8 +259,8 @@ class Estimate:
     out_of_memory: the request that finds no memory on the device, None where all are served. Every other
         figure is then the job's need with room; of a program followed while it ran, that until this moment.
     with_room: its need on a device with room, where this one has less and it runs nevertheless (kept blocks
-        are given back, convolutions take cuDNN's next plans): all other figures are then of this device.
-        Else None.
+        are given back, convolutions take cuDNN's next plans, an arena smaller regions): all other figures are
+        then of this device. Else None.
     capacity_bytes: the device's memory by CUDA (`total_memory`). driver_bytes: of it, the driver's own part
         beside what NVML counts for processes.
     doubt: why it may end otherwise on this device than the figures say, "" without doubt.
@@ -422,7 +422,8 @@ class Estimate:
         limit = self.allowed_bytes if nbytes is None else nbytes
         least, most = self.device_range
         fits, certainty = self.within(limit), self.certainty
-        if (fits and self.at_least) or (self.doubt and limit >= self.allowed_bytes):
+        in_doubt = self.doubt and (limit == self.allowed_bytes or (limit > self.allowed_bytes and not fits))
+        if (fits and self.at_least) or in_doubt:
             return "may not fit"
         least_limit = min(limit, max(limit, self.usable_bytes) - certainty.kept_bytes)
         given_at_most = limit + certainty.spare_bytes if limit >= self.usable_bytes else limit

@@ -30,6 +30,7 @@ class Fit:
         fit" where one sample runs if that is at its best. Between what the allocator holds then, the figure
         itself on a GPU that was measured. beyond_verdict: of the batch that fails, "does not fit", or "may
         not fit" where it runs if what is assumed is at its best.
+    growth: of the next batch, where its allocator takes more at once than it is asked for: a sentence.
     """
 
     batch: int
@@ -49,6 +50,7 @@ class Fit:
     reserved_range: tuple[int, int] = (0, 0)
     beyond_verdict: str = ""
     option: str = ""
+    growth: str = ""
     look_at: Callable[[], Estimate] | None = field(default=None, repr=False, compare=False)
 
     @property

@@ -32,7 +32,7 @@ from analyzer.runtimes.base import Source
 from analyzer.runtimes.onnxruntime import SessionOptions, SessionPrediction, advice, parse
 from analyzer.runtimes.onnxruntime.load import load
 from analyzer.runtimes.onnxruntime.provided import Provided, SessionRecord
-from analyzer.runtimes.onnxruntime.runtime import OnnxRuntime, predicted
+from analyzer.runtimes.onnxruntime.runtime import OnnxRuntime, predicted, within_budget
 from analyzer.runtimes.onnxruntime.session import RUNS
 from analyzer.targets import Target
 
@@ -83,22 +83,21 @@ class ProviderRuntime(OnnxRuntime):
         graph = load(source.model, None)
         apart = settings.use_device_allocator_for_initializers
         requests = Provided(record, graph, graphs, apart)
-        budget = options.budget_bytes
-        device = (
-            profile.of_memory(budget) if budget is not None and budget < profile.usable_bytes else profile
-        )
-        prediction = predicted(
-            requests,
-            settings,
-            device,
-            graph=requests.graph,
-            run_graphs=(requests.graph,) * len(models),
-            batches=[model.batch for model in models],
-            savings=lambda used: advice.cheaper_arena(requests, used),
-            notes=(),
-            local_bytes=record.local_bytes,
-        )
-        return prediction if device is profile or settings.gpu_mem_limit else replace(prediction, capped=None)
+
+        def ask(device: DeviceProfile) -> SessionPrediction:
+            return predicted(
+                requests,
+                settings,
+                device,
+                graph=requests.graph,
+                run_graphs=(requests.graph,) * len(models),
+                batches=[model.batch for model in models],
+                savings=lambda used: advice.cheaper_arena(requests, used),
+                notes=(),
+                local_bytes=record.local_bytes,
+            )
+
+        return within_budget(ask, profile, options.budget_bytes)
 
     def _run(
         self, runs: Sequence[Mapping[str, feeds.Feed]], settings: SessionOptions, profile: DeviceProfile

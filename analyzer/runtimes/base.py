@@ -79,11 +79,13 @@ class Description:
 
 @dataclass(frozen=True, slots=True)
 class Saving:
-    """Bytes under a cheaper setting: "arena_extend_strategy=kSameAsRequested"."""
+    """Bytes under a cheaper setting: "arena_extend_strategy=kSameAsRequested". page_bytes: of the driver's
+    pages under what is held."""
 
     setting: str
     peak_allocated: int
     peak_reserved: int
+    page_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,6 +134,11 @@ class Prediction:
         which of the orders the events are in, in words.
     has_all_events: whether the events are all there were; iterations that were extrapolated are in none.
     savings: what cheaper settings would take. capped: where a setting leaves less than the device has.
+    page_bytes: what the driver's pages under its memory take beyond what is held.
+    growth: a sentence on the largest piece its allocator takes at once, where that is far more than is asked
+        for.
+    with_room: where it runs in less than a device with room would have it take, most bytes allocated and
+        held, and of the device, there.
     plain: the program in plain numbers, where only figures are asked for (`Batches.prediction`).
     after_runs: what is left after each of its runs, where it has runs.
     ranges: least and most bytes allocated and held at the peak, where they differ from process to process;
@@ -157,6 +164,9 @@ class Prediction:
     after_runs: tuple[HeldAfter, ...] = ()
     ranges: tuple[tuple[int, int], tuple[int, int]] | None = None
     doubt: str = ""
+    page_bytes: int = 0
+    growth: str = ""
+    with_room: tuple[int, int, int] | None = None
 
 
 class Runtime(ABC):
@@ -237,6 +247,11 @@ class Runtime(ABC):
         NotTheSame where the captures are no one program to it, and AnalyzerError.
         """
         del parametric, profile, options
+        return None
+
+    def own_limit(self, options: Options) -> int | None:
+        """Return the bytes that the options let its allocator hold at most; None: they name no limit."""
+        del options
         return None
 
     def limited_to(self, options: Options, nbytes: int) -> Options:

@@ -15,8 +15,10 @@ import analyzer
 from analyzer.cli import main
 from analyzer.errors import OptionError, TargetError
 from analyzer.report import formats
+from analyzer.report.sentences import estimate_rows
 from analyzer.results.estimate import Estimate
 from tests.paths import MODELS
+from tests.runtimes.onnxruntime import limited
 
 _HEADER = '<ir_version: 9, opset_import: ["":17]> '
 
@@ -229,3 +231,98 @@ def test_the_order_of_initializers_is_in_the_ranges_and_in_the_verdict(
     assert main([*tight, "--format", "json", "-o", str(saved_estimate)]) == 1
     main(["report", str(saved_estimate)])
     assert capsys.readouterr().out.startswith("may not fit: ")
+
+
+LIMITED = {"target": MODELS / "cnn.onnx", "batch": 64, "device": "h200"}
+
+
+def test_a_budget_below_what_lies_beside_the_arena_lets_no_order_run() -> None:
+    """Context and libraries are 679 MiB (`outside.py`): an arena would hold all of the session within 500 MiB alone."""
+    free = analyzer.analyze(**LIMITED)
+    assert free.peak_reserved < 500 * 2**20 < free.device_used - free.peak_reserved
+    tight = analyzer.analyze(**LIMITED, budget="500MiB")
+    assert (tight.verdict(), tight.doubt) == ("does not fit", "") and not tight.fits()
+    large = analyzer.analyze(LIMITED["target"], batch=1024, device="500MiB")
+    assert large.verdict() == "does not fit" and not large.doubt
+    assert any("with 0 of 0 held" in note for note in large.notes)
+
+
+def test_a_device_without_room_says_what_the_arena_has_there() -> None:
+    """16 MiB beside context and libraries: the request that fails is the arena's of so much."""
+    free = analyzer.analyze(LIMITED["target"], batch=1024, device="h200")
+    beside = free.device_used - free.peak_reserved
+    small = analyzer.analyze(LIMITED["target"], batch=1024, device=beside + 16 * 2**20)
+    (note,) = [note for note in small.notes if note.startswith("out of memory")]
+    assert f" of {16 * 2**20:,} held" in note
+
+
+@pytest.mark.parametrize("part", [0.1, 0.5, 0.8, 0.95, 0.99])
+def test_a_budget_changes_neither_the_need_nor_the_cards_verdict(part: float) -> None:
+    """Over it: figures and notes are those without a budget. Within it: those of the budget, and the card's beside them."""
+    large = {**LIMITED, "batch": 1024}
+    free = analyzer.analyze(**large)
+    beside = free.device_used - free.peak_reserved
+    budget = beside + int(free.peak_reserved * part)
+    found = analyzer.analyze(**large, budget=budget)
+    assert found.needed.device_used == free.device_used
+    assert found.verdict(found.usable_bytes) == free.verdict() == "fits"
+    if not found.fits():
+        assert found.device_used == free.device_used and found.notes == free.notes
+    assert found.fits() == analyzer.analyze(large["target"], batch=1024, device=budget).fits()
+
+
+def test_a_doubt_about_the_budget_is_none_about_the_card(capsys: pytest.CaptureFixture[str]) -> None:
+    """Some orders run within 697 MiB, and all of them on the card."""
+    asked = {"target": MODELS / "cnn.onnx", "batch": 4, "device": "h200"}
+    free, found = analyzer.analyze(**asked), analyzer.analyze(**asked, budget="697MiB")
+    assert " of 21 run" in found.doubt and found.verdict() == "may not fit"
+    assert found.verdict(found.usable_bytes) == "fits" and found.device_used == free.device_used
+    argv = [str(asked["target"]), "--batch", "4", "--device", "h200", "--budget", "697MiB", "-q"]
+    assert main(argv) == 1
+    assert capsys.readouterr().out.startswith("may be over budget: ")
+
+
+def test_a_budget_within_which_the_arena_takes_less_shows_both(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The last region doubles with room (as here); within the budget it is as large as there is room for."""
+    path = tmp_path / "tower.onnx"
+    limited.tower(4, path)
+    free = analyzer.analyze(path, batch=256, device="h200")
+    budget = free.device_used - free.peak_reserved // 10
+    found = analyzer.analyze(path, batch=256, device="h200", budget=budget)
+    assert found.fits() and found.device_used <= budget < free.device_used
+    assert found.with_room == free.needed and found.after_runs[-1].device_used <= budget
+    assert main([str(path), "--batch", "256", "--device", "h200", "--budget", str(budget)]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert {line.partition(":")[0] for line in lines[:2]} == {"fits", "within budget"}
+    assert lines[2].startswith("with room it would take ") and "the arena takes smaller regions" in lines[2]
+
+
+@pytest.mark.parametrize("batch", [1, 4, 32, 85])
+@pytest.mark.parametrize("limit", [None, 256 * 2**20])
+def test_ranges_hold_what_they_have_in_use_and_no_more_than_the_limit(batch: int, limit: int | None) -> None:
+    options = {} if limit is None else {"gpu_mem_limit": limit}
+    estimate = analyzer.analyze(MODELS / "cnn.onnx", batch=batch, device="h200", runtime_options=options)
+    (least, most), (fewest, largest) = estimate.allocated_range, estimate.reserved_range
+    assert least <= fewest and most <= largest
+    assert limit is None or most <= limit
+
+
+def test_liveness_of_the_files_graph_is_told_from_the_runtimes(tmp_path: Path) -> None:
+    """Five operators become one Gelu: the file has x, x(1 + erf) and the next result at once, the session x and y."""
+    text = (
+        "g (float[N,512,512] x) => (float[N,512,512] y)"
+        " { a = Div(x, r) b = Erf(a) c = Add(b, o) d = Mul(x, c) y = Mul(d, h) }"
+    )
+    weights = {name: np.array(value, np.float32) for name, value in (("r", 2**0.5), ("o", 1), ("h", 0.5))}
+    path = saved(tmp_path, text, **weights)
+
+    def meaning(level: str) -> tuple[bool, str]:
+        asked = {"graph_optimization_level": level, "arena_extend_strategy": "kSameAsRequested"}
+        estimate = analyzer.analyze(path, batch=16, device="h200", runtime_options=asked)
+        shown = {name: meaning for name, _, meaning in estimate_rows(estimate)}
+        return estimate.graph_peak > estimate.peak_allocated, shown["graph liveness"]
+
+    assert meaning("all") == (True, "of the file's graph, unfused")
+    assert meaning("disable_all") == (False, "tensors freed at last use")

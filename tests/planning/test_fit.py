@@ -132,9 +132,69 @@ def test_a_session_fits_as_its_analysis_says() -> None:
     assert found.at.fits() and not found.beyond.fits()
     limited = fit(target, device="3GiB", limit="256MiB")
     assert 0 < limited.batch < found.batch
-    assert "t4 was not measured, so these are those of a GPU that was: context and library code" in " ".join(
-        fit(target, device="t4").notes
+    assert "t4 was not measured: context and library code" in " ".join(fit(target, device="t4").notes)
+
+
+def test_an_order_of_loading_that_does_not_run_is_no_verdict_of_all(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Within 8.5 MiB one sample of cnn.onnx runs in some orders alone: nothing fits, and nothing is said to run."""
+    import analyzer
+
+    target = str(MODELS / "cnn.onnx")
+    limit = 8704 << 10
+    doubt = analyzer.analyze(target, batch=1, device="t4", runtime_options={"gpu_mem_limit": limit}).doubt
+    assert " of 21 run" in doubt
+    for option in (["--limit", f"{limit}"], ["--runtime-option", f"gpu_mem_limit={limit}"]):
+        assert main(["fit", target, "--device", "t4", *option, "-q"]) == 1
+        out = " ".join(capsys.readouterr().out.split())
+        assert out.startswith("no batch surely runs ") and f"batch 1 may not fit: {doubt}" in out
+        assert "it runs" not in out and "fits, even" not in out
+    found = fit(target, device="t4", limit=limit)
+    assert (found.batch, found.verdict) == (0, "may not fit")
+
+
+def test_a_batch_that_fails_does_not_end_the_search(capsys: pytest.CaptureFixture[str]) -> None:
+    """Without room for the pattern's block the session goes on in less: 8 fails, 9 to 13 run, each as `analyze` says."""
+    import analyzer
+
+    target, asked = MODELS / "cnn.onnx", {"arena_extend_strategy": "kSameAsRequested"}
+    found = fit(target, device="720MiB", runtime_options=asked)
+    runs = [
+        batch
+        for batch in range(1, 17)
+        if analyzer.analyze(target, batch=batch, device="720MiB", runtime_options=asked).fits()
+    ]
+    assert runs == [*range(1, found.batch + 1), *found.also] and found.also
+    assert found.batch + 1 not in found.also
+    option = "arena_extend_strategy=kSameAsRequested"
+    assert main(["fit", str(target), "--device", "720MiB", "--runtime-option", option, "-q"]) == 0
+    assert "larger ones run too, though not all above it: 9 to 13" in capsys.readouterr().out
+
+
+def test_the_batch_beyond_says_why_the_arena_grows(capsys: pytest.CaptureFixture[str]) -> None:
+    """Of 1 GiB: what the first convolution makes of 86 samples, 86 x 8 x 222 x 222 floats (129 MiB), has the next region of 256 MiB."""
+    assert main(["fit", str(MODELS / "cnn.onnx"), "--device", "1GiB", "-q"]) == 0
+    out = " ".join(capsys.readouterr().out.split())
+    assert (
+        "of 1.0 GiB device memory: the arena, whose regions double, takes one of 256 MiB for 129 MiB of"
+        in out
     )
+    assert "would hold" not in out and "analyze what-if --largest" in out
+
+
+def test_the_room_left_is_that_of_the_lower_limit(capsys: pytest.CaptureFixture[str]) -> None:
+    """The arena's own limit, however it is said, and the device: what is held is of the lower one."""
+    target = MODELS / "cnn.onnx"
+    said = fit(target, device="t4", limit="256MiB")
+    set_ = fit(target, device="t4", runtime_options={"gpu_mem_limit": "256MiB"})
+    assert (said.batch, said.headroom) == (set_.batch, set_.headroom)
+    assert said.limit == set_.limit == 256 << 20
+    device = fit(target, device="1GiB")
+    above = fit(target, device="1GiB", limit="64GiB")
+    assert (above.batch, above.limit) == (device.batch, device.limit)
+    assert main(["fit", str(target), "--device", "t4", "--limit", "256MiB", "-q"]) == 0
+    assert "that was tried" not in capsys.readouterr().out
 
 
 def test_what_nobody_measured_is_said_with_its_span() -> None:
@@ -142,7 +202,7 @@ def test_what_nobody_measured_is_said_with_its_span() -> None:
     found = fit(Add(), megabytes, device="t4")
     said = " ".join(found.notes)
     assert re.search(
-        r"t4 was not measured, so these are those of a GPU that was: context and library code [\d,.]+ MiB",
+        r"t4 was not measured: context and library code [\d,.]+ MiB.* are taken from a GPU that was",
         said,
     )
     assert "first kernel" not in said and "(analyze devices t4)" in said

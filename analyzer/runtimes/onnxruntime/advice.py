@@ -16,7 +16,12 @@ from analyzer.runtimes.onnxruntime.course import Course, Recorded, Requests
 from analyzer.runtimes.onnxruntime.frame import Frame
 from analyzer.runtimes.onnxruntime.options import FOLLOWED_ON_CPU, SessionOptions
 from analyzer.runtimes.onnxruntime.rules import CONVOLUTION
-from analyzer.runtimes.onnxruntime.simulation import Orders, SessionFailure, SimulatedSession
+from analyzer.runtimes.onnxruntime.simulation import (
+    ArenaRegion,
+    Orders,
+    SessionFailure,
+    SimulatedSession,
+)
 
 MIB = 2**20
 _WORTH_SAYING = 0.99  # of what is held: settings that hold more than this are not named
@@ -34,13 +39,31 @@ def _requested(nbytes: int) -> str:
     return f"{nbytes / MIB:,.1f} MiB" if nbytes >= MIB // 20 else f"{nbytes:,} bytes"
 
 
+def largest_region(session: SimulatedSession) -> str:
+    """Return a sentence on the largest region, "" where it is about as large as its request."""
+    if not session.regions:
+        return ""
+    region = max(session.regions, key=lambda region: region.nbytes)
+    if not _is_larger(region):
+        return ""
+    return (
+        f"the arena, whose regions double, takes one of {_size(region.nbytes)} for"
+        f" {_size(region.requested_bytes)} of {region.label} ({region.phase})"
+    )
+
+
+def _is_larger(region: ArenaRegion) -> bool:
+    """Return whether a region is much larger than its request."""
+    return region.nbytes - region.requested_bytes >= max(MIB, region.nbytes // 4)
+
+
 def explanation(session: SimulatedSession) -> tuple[str, ...]:
     """Return a line for each region much larger than its request, and one for unsplit chunks."""
     lines = [
         f"{region.nbytes / MIB:,.0f} MiB held for a request of {_requested(region.requested_bytes)} "
         f"({region.label}, {region.phase})"
         for region in session.regions
-        if region.nbytes - region.requested_bytes >= max(MIB, region.nbytes // 4)
+        if _is_larger(region)
     ]
     waste = session.peak_in_use - session.peak_requested
     if waste > MIB:
@@ -99,7 +122,7 @@ def savings(
             recording = Recorded(sessions, changed, device) if again else recorded
             session = recording.to_the_end(changed)
             if session.failure is None:
-                cheaper.append(Saving(name, session.peak_in_use, session.held_most))
+                cheaper.append(_saving(name, session))
     return tuple(cheaper)
 
 
@@ -110,7 +133,12 @@ def cheaper_arena(requests: Requests, options: SessionOptions) -> tuple[Saving, 
     session = requests.to_the_end(changed)
     if changed == options or session.failure is not None:
         return ()
-    return (Saving(_SAME_ARENA, session.peak_in_use, session.held_most),)
+    return (_saving(_SAME_ARENA, session),)
+
+
+def _saving(name: str, session: SimulatedSession) -> Saving:
+    pages = max(session.page_bytes, session.held_most)
+    return Saving(name, session.peak_in_use, session.held_most, pages)
 
 
 def _convolves(sessions: Sequence[Sequence[Frame]]) -> bool:
@@ -119,9 +147,10 @@ def _convolves(sessions: Sequence[Sequence[Frame]]) -> bool:
     return any("Conv" in node.op for part in parts for node in part.graph.nodes.values())
 
 
-def saving_sentence(saving: Saving, held: int) -> str | None:
-    """One line on a setting that would hold less than `held` bytes; None if it is hardly less."""
-    if saving.peak_reserved >= _WORTH_SAYING * held:
+def saving_sentence(saving: Saving, held: int, page_bytes: int) -> str | None:
+    """One line on a setting that would hold less than `held` bytes, and take less of the device than
+    `page_bytes`; None if it is hardly less."""
+    if saving.peak_reserved >= _WORTH_SAYING * held or saving.page_bytes >= _WORTH_SAYING * page_bytes:
         return None
     return (
         f"{saving.setting} would hold {_size(saving.peak_reserved)} instead of {_size(held)} "

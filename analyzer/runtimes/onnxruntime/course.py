@@ -7,7 +7,8 @@
 3. That counts if it runs, and if the session's creation and its first run ask for nothing they do not get at
    once: libraries take their memory until then, so that the arena might otherwise have taken it before them.
 4. A request other than a pattern's block that finds no room is out of memory; the figures are then those with
-   room.
+   room. The request, and how many orders run, are those of an arena with what the process's other memory
+   leaves it.
 
 Source: `core/framework/execution_frame.cc` (a pattern's block without room), `bfc_arena.cc` (`Extend`).
 """
@@ -91,11 +92,12 @@ def course(
     outside_bytes: what that takes beside the arena."""
     result = _simulated(recorded, settings, usable_bytes)
     with_room = replace(settings, gpu_mem_limit=None)
+    room = None if usable_bytes is None else max(usable_bytes - outside_bytes, 0)
     if result.simulation.failure is not None:
+        short = result if room is None else _simulated(recorded, settings, room)
         free = _simulated(recorded, with_room, None)
-        orders = replace(free.orders, served=result.orders.served, tried=result.orders.tried)
-        return replace(free, orders=orders, failure=result.simulation.failure)
-    room = None if usable_bytes is None else usable_bytes - outside_bytes
+        orders = replace(free.orders, served=short.orders.served, tried=short.orders.tried)
+        return replace(free, orders=orders, failure=short.simulation.failure or result.simulation.failure)
     held = _device_bytes(result.simulation)
     if room is not None and max(held, result.orders.held[1]) > room:
         less = _simulated(recorded, settings, room)
@@ -128,7 +130,8 @@ def _within(result: Course, room: int | None) -> Orders:
         most = min(most, result.settings.gpu_mem_limit)
     if orders.served < orders.tried or most < session.held_most:
         return orders
-    return replace(orders, held=(least, most))
+    low, high = orders.peaks
+    return replace(orders, held=(min(least, most), most), peaks=(min(low, most), min(high, most)))
 
 
 def _device_bytes(session: SimulatedSession) -> int:

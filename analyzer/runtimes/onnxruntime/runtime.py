@@ -64,6 +64,12 @@ class SessionPrediction(Prediction):
     graph: RuntimeGraph
     run_graphs: tuple[RuntimeGraph, ...]
 
+    @property
+    def figures(self) -> tuple[int, int, int]:
+        """Most bytes in use and held, and those of the device."""
+        held = max(stage.held_most for stage in (self.session, *(run for _, run in self.runs)))
+        return self.peak_in_use, held, self.device_bytes
+
 
 def predict(
     path_or_model: Any,
@@ -132,7 +138,7 @@ def predicted(
         *([advice.out_of_memory(failure, settings)] if failure is not None else []),
         *advice.refused(result),
         *advice.explanation(simulation),
-        *filter(None, (advice.saving_sentence(saving, held) for saving in cheaper)),
+        *filter(None, (advice.saving_sentence(saving, held, pages) for saving in cheaper)),
         *notes,
         *advice.unmeasured(recording.events),
         *advice.limits(result.settings, result.orders),
@@ -159,6 +165,8 @@ def predicted(
         else Capped(failure.limit + pages + outside_bytes - held, "gpu_mem_limit caps the arena"),
         ranges=(result.orders.peaks, result.orders.held),
         doubt=result.orders.doubt,
+        page_bytes=pages - held,
+        growth=advice.largest_region(simulation),
         after_runs=_after_runs(simulation, batches, outside_bytes),
         peak_in_use=simulation.peak_in_use,
         held=simulation.held,
@@ -173,6 +181,29 @@ def predicted(
         graph=graph,
         run_graphs=run_graphs,
     )
+
+
+def within_budget(
+    ask: Callable[[DeviceProfile], SessionPrediction], profile: DeviceProfile, budget_bytes: int | None
+) -> SessionPrediction:
+    """Return a session's course on a device of which it may use so many bytes (None: all). ask: the session
+    on a device.
+
+    The arena follows what there is, so that a session may run in less than it takes with more: its figures
+    are then those. Where it does not, they do not depend on the budget.
+    """
+    prediction = ask(profile)
+    on_gpu = prediction.settings.provider == "cuda"
+    if budget_bytes is None or budget_bytes >= profile.usable_bytes or not on_gpu:
+        return prediction
+    _, held, device_bytes = prediction.figures
+    assert prediction.ranges is not None
+    if prediction.failure is None and max(prediction.ranges[1]) + device_bytes - held <= budget_bytes:
+        return prediction
+    less = ask(profile.of_memory(budget_bytes))
+    if less.failure is None and less.device_bytes <= budget_bytes:
+        return replace(less, with_room=prediction.figures) if less.figures != prediction.figures else less
+    return replace(prediction, doubt=less.doubt)
 
 
 def _after_runs(
@@ -260,18 +291,12 @@ class OnnxRuntime(Runtime):
 
     def predict(self, source: Source, options: Options, profile: DeviceProfile) -> SessionPrediction:
         assert source.model is not None  # `frameworks` lets nothing else come here
-        # The arena follows what the device has; a budget leaves it less, which is no limit of the arena's
-        # own.
-        budget = options.budget_bytes
-        if budget is not None and budget < profile.usable_bytes:
-            left = profile.of_memory(budget)
-            prediction = predict(source.model, options=options.runtime_options, device=left, runs=source.runs)
-            return (
-                prediction
-                if prediction.settings.gpu_mem_limit is not None
-                else replace(prediction, capped=None)
-            )
-        return predict(source.model, options=options.runtime_options, device=profile, runs=source.runs)
+        model, settings, runs = source.model, options.runtime_options, source.runs
+
+        def ask(device: DeviceProfile) -> SessionPrediction:
+            return predict(model, options=settings, device=device, runs=runs)
+
+        return within_budget(ask, profile, options.budget_bytes)
 
     def over_batches(
         self, parametric: ParametricCapture, profile: DeviceProfile, options: Options
@@ -281,6 +306,9 @@ class OnnxRuntime(Runtime):
         if len(parametric.batches) == 1 or options.strict or settings.shared_with:
             return None
         return SessionBatches(parametric, settings, profile)
+
+    def own_limit(self, options: Options) -> int | None:
+        return parse(options.runtime_options).gpu_mem_limit
 
     def limited_to(self, options: Options, nbytes: int) -> Options:
         """Set the arena's own limit."""

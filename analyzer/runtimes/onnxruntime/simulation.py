@@ -227,6 +227,7 @@ def simulate_typical_order(
     served = sum(each.served for each in reached)
     peaks = _stated([r.peak_in_use for r in reached if r.served or not served], simulation.peak_requested)
     held = _stated([each.held for each in reached], simulation.peak_requested)
+    held = max(held[0], peaks[0]), max(held[1], peaks[1])  # each order holds what it has in use
     return simulation, Orders(peaks, held, served, len(reached))
 
 
