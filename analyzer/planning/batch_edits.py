@@ -87,14 +87,14 @@ def accumulated(text: str, arguments: Sequence[str], models: Sequence[ModelCall]
 
 def _defaults(text: str, pattern: re.Pattern[str]) -> dict[str, int]:
     """Return the options of the text's parser whose names a pattern matches, with their numbers."""
-    found = {}
+    numbers = {}
     for node in calls(ast.parse(text), ("add_argument",)):
         named = [str(word.value) for word in node.args if isinstance(word, ast.Constant)]
         option = next(filter(pattern.fullmatch, named), "")
         number = next((word.value for word in node.keywords if word.arg == "default"), None)
         if option and isinstance(number, ast.Constant) and type(number.value) is int:
-            found[option] = number.value
-    return found
+            numbers[option] = number.value
+    return numbers
 
 
 def _smaller_defaults(text: str, arguments: Sequence[str], by: int) -> tuple[str, ...] | None:

@@ -37,9 +37,9 @@ def larger(program: Program, tell: Callable[[str], None]) -> Iterator[Remedy]:
         if there.interrupted:
             return
         if there.estimate is not None and there.verdict == "fits":
-            found = there.estimate
-            figures = (found.peak_allocated, found.peak_reserved, found.device_used)
-            time = None if found.step_seconds is None else found.step_seconds.seconds
+            held = there.estimate
+            figures = (held.peak_allocated, held.peak_reserved, held.device_used)
+            time = None if held.step_seconds is None else held.step_seconds.seconds
             typed = f"--device {card.name}"
             yield Remedy(_article(card), "device", typed, *figures, step_seconds=time, state=there.state)
             return

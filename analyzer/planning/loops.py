@@ -107,10 +107,10 @@ def stepped(text: str, by: int) -> str | None:
     if len(backward) != 1 or backward[0].args or backward[0].keywords or _optimizers(tree) != 1:
         return None
     loop = _loop_around(tree, backward[0])
-    found = loop and _with_backward(loop, backward[0])
-    if not loop or not found:
+    block = loop and _with_backward(loop, backward[0])
+    if not loop or not block:
         return None
-    runs = list(_runs(found))
+    runs = list(_runs(block))
     if not any(calls(statement, ("zero_grad",)) for run in runs for statement in run):
         return None
     counter = _counter(loop)

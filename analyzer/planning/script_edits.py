@@ -35,11 +35,12 @@ TRAINERS_ARGUMENTS = ("TrainingArguments", "Seq2SeqTrainingArguments", "SFTConfi
 _OFFLOADED = "torch.autograd.graph.save_on_cpu()"
 _AUTOCAST = 'torch.autocast("cuda", torch.bfloat16)'
 # A partial of a method is copied with its model (`copy._deepcopy_method`); a closure keeps the original.
+# transformers' Trainer reads the signature of `forward` (`_set_signature_columns_if_needed`).
 _INSIDE = """import functools
 def inside(forward, *args, **kwargs):
     with {context}:
         return forward(*args, **kwargs)
-{name}.forward = functools.partial(inside, {name}.forward)"""
+{name}.forward = functools.update_wrapper(functools.partial(inside, {name}.forward), {name}.forward)"""
 # Each part is computed again in the backward pass: what a loss saves is never there for all of them.
 _IN_PARTS = (
     "def in_parts(x, y, of=torch.nn.functional.cross_entropy):",

@@ -171,8 +171,8 @@ def _ended(error: BaseException | None) -> str:
     """Return how a changed program ended, in words."""
     if error is None:
         return "it does not come so far"
-    said = error.message if isinstance(error, AnalyzerError) else f"{type(error).__name__}: {error}"
-    return f"it does not run so: {said.splitlines()[0] if said else ''}"
+    words = error.message if isinstance(error, AnalyzerError) else f"{type(error).__name__}: {error}"
+    return f"it does not run so: {words.splitlines()[0] if words else ''}"
 
 
 def _asks_the_same(graph: Graph) -> bool:

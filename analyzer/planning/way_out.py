@@ -162,12 +162,18 @@ def _may_help(edit: Edit, analysis: Analysis) -> bool:
 
 
 def _pairs(text: str, analysis: Analysis) -> Iterator[Edit]:
-    """Yield pairs of changes, the first of which changes no numbers."""
+    """Yield pairs of changes, the first of which changes no numbers, those of an optimizer last."""
     models, known = analysis.graph.models, _symptoms(analysis)
-    for one in (edit for edit in edits(text, models, known) if not edit.numbers and not edit.why):
+    first = [edit for edit in edits(text, models, known) if not edit.numbers and not edit.why]
+    for one in sorted(first, key=_is_of_optimizer):
         for other in edits(one.text, models, Symptoms(known.trains, half=known.half)):
-            if other.name != one.name and not other.why:
+            if other.name != one.name and not other.why and not _is_of_optimizer(one, other):
                 yield Edit(f"{one.name} + {other.name}", other.text, None, other.numbers, one.cuts)
+
+
+def _is_of_optimizer(*changes: Edit) -> bool:
+    """Return whether all of the changes are of an optimizer, which takes one of them at a time."""
+    return all(edit.name.startswith("optimizer ") for edit in changes)
 
 
 def _fails_in_evaluation(analysis: Analysis) -> bool:

@@ -12,7 +12,7 @@ from analyzer.pipeline.diagnosis import diagnosed
 from analyzer.pipeline.program import follow
 from analyzer.planning.batch_edits import accumulated, smaller
 from analyzer.planning.script_edits import Symptoms, edits
-from analyzer.planning.way_out import ways_out
+from analyzer.planning.way_out import _pairs, ways_out
 
 MODEL = "import torch, torch.nn as nn\nnet = nn.Sequential(*[nn.Linear(512, 512) for _ in range(8)]).cuda()\n"
 DISTILLED = (
@@ -281,3 +281,37 @@ def test_half_precision_is_not_proposed_twice() -> None:
     for half in (False, True):
         names = [edit.name for edit in edits(text, [ModelCall("net", "", 3)], Symptoms(True, half=half))]
         assert ("autocast bf16" in names) is not half
+
+
+def test_a_changed_forward_pass_keeps_its_signature() -> None:
+    """A Trainer drops the columns of a data set that `forward` does not name."""
+    import inspect
+
+    import torch
+
+    class Named(torch.nn.Linear):
+        def forward(self, input_ids, labels=None):  # type: ignore[no-untyped-def,override]
+            return super().forward(input_ids if labels is None else labels)
+
+    (edit,) = [
+        edit
+        for edit in edits(
+            "import torch\nnet = Named(4, 4)\ntrain(net)\n", [ModelCall("net", "", 3)], Symptoms(True)
+        )
+        if "host" in edit.name
+    ]
+    names: dict[str, object] = {"Named": Named, "train": lambda net: net(torch.ones(1, 4))}
+    exec(edit.text, names)
+    assert list(inspect.signature(names["net"].forward).parameters) == ["input_ids", "labels"]  # type: ignore[attr-defined]
+
+
+def test_pairs_are_not_of_one_optimizer(tmp_path: Path) -> None:
+    """Other optimizers have no keyword `fused`; a pair that frees what the forward pass saved comes first."""
+    script = tmp_path / "program.py"
+    script.write_text(DISTILLED)
+    analysis = follow(script, (), Options.of({"device": "1700MiB"}), {})[0]
+    names = [edit.name for edit in _pairs(DISTILLED, analysis)]
+    assert names and not any(
+        all(part.startswith("optimizer ") for part in name.split(" + ")) for name in names
+    )
+    assert not names[0].startswith("optimizer ")
