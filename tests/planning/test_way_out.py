@@ -232,3 +232,21 @@ def test_one_that_took_too_long_is_named(tmp_path: Path, monkeypatch: pytest.Mon
         one.startswith("checkpointing: not known, 0 of 1 steps") and "--until 1" in one
         for one in ways.attempts
     )
+
+
+@pytest.mark.parametrize(("form", "searches"), [("snapshot", False), ("json", True)])
+def test_advice_that_nothing_shows_is_not_searched(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, form: str, searches: bool
+) -> None:
+    from click.testing import CliRunner
+
+    from analyzer.cli import run
+    from analyzer.planning import way_out
+
+    (tmp_path / "train.py").write_text(TRAINING)
+    searched: list[int] = []
+    monkeypatch.setattr(way_out, "ways_out", lambda *_: searched.append(1) or way_out.Ways())
+    monkeypatch.setattr(run, "keep_apart", lambda *_: None)
+    words = ["--device", "1400MiB", "--format", form, "-o", str(tmp_path / "out"), str(tmp_path / "train.py")]
+    CliRunner().invoke(run.command, words, standalone_mode=False, catch_exceptions=False)
+    assert (tmp_path / "out").exists() and bool(searched) is searches
