@@ -41,10 +41,11 @@ _HALF = ("float16", "bfloat16")
 
 @dataclass(slots=True)
 class Ways:
-    """remedies: changes with which it fits. attempts: sentences on the others."""
+    """remedies: changes with which it fits. attempts: sentences on the others. interrupted: by Ctrl-C."""
 
     remedies: list[Remedy] = field(default_factory=list)
     attempts: list[str] = field(default_factory=list)
+    interrupted: bool = False
 
 
 def ways_out(
@@ -63,7 +64,7 @@ def ways_out(
     path = Path(script)
     if path.suffix == ".py" and path.is_file():
         _Search(program, path.read_text(encoding="utf-8"), ways, tell).run()
-    if not ways.remedies:
+    if not ways.remedies and not ways.interrupted:
         ways.remedies += larger(program, tell)
     if (scores := _math_attention(analysis)) and ways.remedies:
         ways.attempts.append(scores)
@@ -117,6 +118,7 @@ class _Search:
         if outcome.interrupted:
             self._stopped = f"the search was interrupted after {self._seconds()}"
             self._left.append(edit.name)
+            self._ways.interrupted = True
         elif outcome.estimate is not None and outcome.verdict == "fits":
             self._ways.remedies.append(_remedy(edit, self._text, self._program, outcome))
         elif outcome.why and not (outcome.failed and " of line " in edit.name):

@@ -204,19 +204,23 @@ def test_steps_of_other_sizes_are_followed_to_their_end(tmp_path: Path) -> None:
             assert follow(subject, (), options, {})[0].estimate.peak_reserved == one.peak_reserved
 
 
-def test_ctrl_c_keeps_what_is_known(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("at", "known"), [(1, []), (2, ["checkpointing"])])
+def test_ctrl_c_keeps_what_is_known(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at: int, known: list[str]
+) -> None:
+    """Nothing is followed behind it, no other GPU either."""
     script, options, analysis = analysed(tmp_path, TRAINING, "1400MiB")
     real, calls = trial.watched, []
 
     def interrupted(*args: Any, **keywords: Any) -> Any:
         calls.append(1)
-        if len(calls) == 2:
+        if len(calls) == at:
             raise KeyboardInterrupt
         return real(*args, **keywords)
 
     monkeypatch.setattr(trial, "watched", interrupted)
     ways = ways_out(str(script), (), options, {}, "end", analysis)
-    assert [one.name for one in ways.remedies] == ["checkpointing"] and len(calls) == 2
+    assert [one.name for one in ways.remedies] == known and len(calls) == at
     (sentence,) = [one for one in ways.attempts if "interrupted" in one]
     assert (
         "saved tensors wait on the host" in sentence
