@@ -22,7 +22,8 @@ class Analysis:
     """options: as given. profile: as really used, with the runtime's settings in it. graph: the captured
     program.
 
-    prediction: what the runtime asks of its allocator. simulation: what the allocator did with it.
+    prediction: what the runtime asks of its allocator. simulation: what the allocator did with it. steps:
+    optimizer steps that a program made before its memory ran out.
     """
 
     options: Options
@@ -31,6 +32,7 @@ class Analysis:
     prediction: Prediction
     simulation: Simulation
     estimate: Estimate
+    steps: int = 0
 
     @property
     def events(self) -> tuple[AllocationEvent, ...]:

@@ -32,6 +32,9 @@ if TYPE_CHECKING:
     from analyzer.results.estimate import Estimate
 
 
+SHOW_ADVICE = ("text", "json", "html")  # the forms with changes that make a program fit
+
+
 class _NumberOr(click.ParamType):  # type: ignore[type-arg]
     """A whole number of at least `least`, or one of some words."""
 
@@ -74,7 +77,8 @@ def _with_ways_out(
     estimate = analysis.estimate
     if estimate.out_of_memory is None or estimate.incomplete is not None:
         return estimate
-    return replace(estimate, remedies=ways_out(script, arguments, options, {}, until, analysis, tell))
+    ways = ways_out(script, arguments, options, {}, until, analysis, tell)
+    return replace(estimate, remedies=tuple(ways.remedies), attempts=tuple(ways.attempts))
 
 
 @click.command(
@@ -178,7 +182,8 @@ def command(script: str, arguments: tuple[str, ...], **options: Any) -> int:
             )
             answer = choice.analyze_program(name, arguments, parsed, {}, options["until"], job)
             estimate, error = answer.estimate, answer.error
-            if answer.analysis is not None and not options["no_advice"] and job.world_size == 1:
+            is_wanted = not options["no_advice"] and options["form"] in SHOW_ADVICE
+            if answer.analysis is not None and is_wanted and job.world_size == 1:
                 estimate = _with_ways_out(name, arguments, parsed, options["until"], answer.analysis, tell)
     code = show(estimate, options, has_limit=options["device"] is not None)
     if isinstance(error, AnalyzerError):

@@ -11,7 +11,7 @@ class ModelCall:
     line: where it is called. blocks: paths of the modules it repeats. batch: first dimension of its first
     input, None without a tensor. gradients: whether they were on. own_checkpointing: it has a method that
     switches checkpointing on (`gradient_checkpointing_enable`). optimized: an optimizer has parameters of it,
-    None where no optimizer made a step."""
+    None where no optimizer made a step. parameters: it has some (a loss has none)."""
 
     name: str
     file: str
@@ -21,3 +21,4 @@ class ModelCall:
     gradients: bool = True
     own_checkpointing: bool = False
     optimized: bool | None = None
+    parameters: bool = True

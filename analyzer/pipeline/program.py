@@ -84,9 +84,11 @@ def follow(
             collects=not _late_garbage(followed.ran.graph),
         )
     if again.ran.error is not None:
-        return analysis, error
+        return replace(analysis, steps=followed.ran.steps), error
     free = concluded(again, options, name, one, notes)
-    return (analysis if free.estimate.out_of_memory is None else with_room(analysis, free)), error
+    if free.estimate.out_of_memory is not None:
+        analysis = with_room(analysis, free)
+    return replace(analysis, steps=followed.ran.steps), error
 
 
 @contextlib.contextmanager
@@ -142,12 +144,14 @@ def watched(
     limitless: bool = False,
     least_steps: int = 0,
     seconds: float | None = None,
+    most_steps: int | None = None,
     text: str | None = None,
     collects: bool = True,
 ) -> Followed:
     """Follow the program, as `follow`. limitless: serve every request, whatever the device has. least_steps:
-    it is not steady before more than so many; seconds: end it after so long. text:
-    what is run in the place of the script's own. collects: Python's garbage collector runs by itself."""
+    it is not steady before more than so many; seconds: end it after so long; most_steps: and after so many
+    where it does not get steady. text: what is run in the place of the script's own. collects: Python's
+    garbage collector runs by itself."""
     one = job or Rank()
     if until not in ("end", "steady") and (isinstance(until, (bool, str)) or until < 1):
         raise OptionError(f"until is {until!r}", 'give "end", "steady", or a number of optimizer steps')
@@ -188,7 +192,7 @@ def watched(
             live,
             rank=one,
             post=peers,
-            until=Until(None if until == "end" else until, least_steps, seconds),
+            until=Until(None if until == "end" else until, least_steps, seconds, most_steps),
             assume=options.assume,
             progress=_steps(progress, live),
             whole=whole,

@@ -6,7 +6,8 @@
 2. All of them are divided, or one alone: a validation may have a batch of its own.
 3. **Accumulation**: the batch is divided, and the optimizer makes a step for every so many backward passes,
    of the mean of their losses. A Trainer's arguments say so (`gradient_accumulation_steps`), or an option of
-   the program's own; else the text does, where one loss and one optimizer are in it.
+   the program's own; else the text does, where one loop with one loss and one optimizer is in it: steps go
+   under a condition (`loops.py`).
 
 Nothing here says that a change helps, or that the program still runs: that is followed (`way_out.py`).
 """
@@ -18,7 +19,9 @@ import re
 from collections.abc import Iterator, Sequence
 
 from analyzer.graph.calls import ModelCall
-from analyzer.planning.script_edits import TRAINERS_ARGUMENTS, Edit, calls, inserted, spliced, with_keyword
+from analyzer.planning.loops import stepped
+from analyzer.planning.script_edits import TRAINERS_ARGUMENTS, Edit
+from analyzer.planning.text import calls, spliced, with_keyword
 
 _MAKERS = ("randn", "rand", "randint", "zeros", "ones", "empty", "full", "randn_like")
 _BATCH_OPTION = re.compile(r"--[\w-]*batch[\w-]*")
@@ -26,6 +29,9 @@ _BATCH_OPTION = re.compile(r"--[\w-]*batch[\w-]*")
 _BATCH_NAME = re.compile(r"(?i)^(?!.*batches)(?!(.*_)?(num|max|total|n)_batch)(.*batch.*|bsz?)$")
 _ACCUMULATION = re.compile(r"--[\w-]*accum[\w-]*")
 _SITES = 3
+_NO_LOOP = (
+    "the script does not show one loop with one loss and one optimizer: divide the batch, and step by hand"
+)
 
 
 def smaller(text: str, arguments: Sequence[str], models: Sequence[ModelCall], by: int) -> list[Edit]:
@@ -53,10 +59,20 @@ def accumulated(text: str, arguments: Sequence[str], models: Sequence[ModelCall]
     name = f"gradient accumulation, batch divided by {by}"
     divided = _smaller_arguments(arguments, by)
     option = next(iter(_ACCUMULATION.findall(text)), "")
+    if option:
+        divided = divided or _smaller_defaults(text, arguments, by)
     if divided is not None and option:
-        return [Edit(name, arguments=_times(divided, option, by), numbers=True)]
+        before = _defaults(text, _ACCUMULATION).get(option, 1)
+        return [Edit(name, arguments=_times(divided, option, by, before), numbers=True)]
+    if divided is not None:
+        changed = stepped(text, by)
+        words = [word for word in divided if word not in arguments]
+        name = f"{name} ({' '.join(words)} on the command line)"
+        return [
+            Edit(name, changed or "", divided if changed else None, True, why="" if changed else _NO_LOOP)
+        ]
     numbers = _numbers(text, models)
-    if divided is not None or not numbers or any(value < by for *_, value in numbers):
+    if not numbers or any(value < by for *_, value in numbers):
         return []
     smaller_text = _divided(text, numbers, by)
     tree = ast.parse(smaller_text)
@@ -65,56 +81,39 @@ def accumulated(text: str, arguments: Sequence[str], models: Sequence[ModelCall]
         if "per_device_train_batch_size" in given and "gradient_accumulation_steps" not in given:
             keyword = f"gradient_accumulation_steps={by}"
             return [Edit(name, with_keyword(smaller_text, node, keyword), numbers=True)]
-    return _accumulated_text(smaller_text, tree, by, name)
+    changed = stepped(smaller_text, by)
+    return [Edit(name, changed, numbers=True)] if changed else [Edit(name, why=_NO_LOOP, numbers=True)]
 
 
-def _accumulated_text(text: str, tree: ast.Module, by: int, name: str) -> list[Edit]:
-    """Return the change of a text with one optimizer and one backward pass."""
-    backward = [
-        node.func.value
-        for node in calls(tree, ("backward",))
-        if isinstance(node.func, ast.Attribute) and not node.args and not node.keywords
-    ]
-    made = [
-        node
-        for node in ast.walk(tree)
-        if isinstance(node, ast.Assign)
-        and len(node.targets) == 1
-        and isinstance(node.targets[0], ast.Name)
-        and any("optim" in ast.unparse(call.func) for call in calls(node, None))
-    ]
-    if len(backward) != 1 or len(made) != 1 or len(list(calls(tree, ("backward",)))) != 1:
-        return []
-    (loss,), (statement,) = backward, made
-    target = statement.targets[0]
-    assert isinstance(target, ast.Name)
-    if loss.end_lineno != loss.lineno or statement.lineno > loss.lineno:
-        return []
-    lines = text.splitlines(keepends=True)
-    lines[loss.lineno - 1] = spliced(
-        lines[loss.lineno - 1],
-        loss.col_offset,
-        loss.end_col_offset or 0,
-        f"({ast.unparse(loss)} / {by})",
-    )
-    one = target.id
-    added = (
-        f"{one}.step = lambda *, step={one}.step, zero={one}.zero_grad,"
-        f" turns=__import__('itertools').count(1): next(turns) % {by} or (step(), zero())",
-        f"{one}.zero_grad = lambda **_: None",
-    )
-    changed = inserted("".join(lines), (statement.end_lineno or statement.lineno) + 1, statement, added)
-    return [Edit(name, changed, numbers=True)]
+def _defaults(text: str, pattern: re.Pattern[str]) -> dict[str, int]:
+    """Return the options of the text's parser whose names a pattern matches, with their numbers."""
+    numbers = {}
+    for node in calls(ast.parse(text), ("add_argument",)):
+        named = [str(word.value) for word in node.args if isinstance(word, ast.Constant)]
+        option = next(filter(pattern.fullmatch, named), "")
+        number = next((word.value for word in node.keywords if word.arg == "default"), None)
+        if option and isinstance(number, ast.Constant) and type(number.value) is int:
+            numbers[option] = number.value
+    return numbers
 
 
-def _times(arguments: Sequence[str], option: str, by: int) -> tuple[str, ...]:
-    """Return the arguments with an option's number multiplied, 1 where it is not among them."""
+def _smaller_defaults(text: str, arguments: Sequence[str], by: int) -> tuple[str, ...] | None:
+    """Return the arguments with a smaller batch than the parser's default, None without one."""
+    batches = _defaults(text, _BATCH_OPTION)
+    if len(batches) != 1 or any(value < by for value in batches.values()):
+        return None
+    ((option, value),) = batches.items()
+    return (*arguments, option, str(value // by))
+
+
+def _times(arguments: Sequence[str], option: str, by: int, default: int) -> tuple[str, ...]:
+    """Return the arguments with an option's number multiplied, its default where it is not among them."""
     changed = list(arguments)
     for name, place, before, value in _numbered(arguments):
         if name == option:
             changed[place] = f"{before}{value * by}"
             return tuple(changed)
-    return (*changed, option, str(by))
+    return (*changed, option, str(default * by))
 
 
 def _numbers(text: str, models: Sequence[ModelCall]) -> list[tuple[int, int, int, int]]:

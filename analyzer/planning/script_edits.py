@@ -1,13 +1,15 @@
 """Changes of a program's text that may make it take less, each of a few lines.
 
-1. A line is put behind the last assignment of the model's variable before its first call: checkpointing of
-   the blocks it repeats (`torch.utils.checkpoint`), autocast around its forward pass, weights in half
+1. A line is put behind the last assignment of the model's variable before its first call, and behind the
+   `if` that this is in: checkpointing of the blocks it repeats (`torch.utils.checkpoint`), weights in half
    precision; and, of a model that no optimizer trains, that its parameters need no gradients.
 2. A keyword of a call is added or replaced: an optimizer's `fused`, a Trainer's arguments (transformers'
    `TrainingArguments`); an optimizer with states is replaced by one with smaller ones (bitsandbytes' 8-bit
    AdamW where it is installed, `torch.optim.Adafactor`, SGD).
-3. A model's saved tensors wait in host memory (`torch.autograd.graph.save_on_cpu`); a loss is computed in
-   parts, each of them again in the backward pass.
+3. A context manager goes around the forward pass and its loss (`loops.py`), or into the model's `forward`
+   where the text does not show them: saved tensors wait in host memory
+   (`torch.autograd.graph.save_on_cpu`), autocast, no gradients. A loss is computed in parts, each of them
+   again in the backward pass.
 4. Tensors summed or collected with their graph are detached; a function that only evaluates gets
    `@torch.no_grad()`. Tensors kept alive only by a cycle or an exception are released (`gc.collect`,
    `traceback.clear_frames`).
@@ -21,16 +23,24 @@ from __future__ import annotations
 import ast
 import importlib.util
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from analyzer.graph.calls import ModelCall
+from analyzer.planning.loops import around_forward, behind_branches
+from analyzer.planning.text import calls, inserted, spliced, with_keyword, wrapped
 from analyzer.results.estimate import UNREAD
 
 TRAINERS_ARGUMENTS = ("TrainingArguments", "Seq2SeqTrainingArguments", "SFTConfig")
 # A packed tensor waits in host memory until the backward pass unpacks it (`torch/autograd/graph.py`).
-_OFFLOADED = """def offloaded(*args, forward={name}.forward, **kwargs):
-    with torch.autograd.graph.save_on_cpu(): return forward(*args, **kwargs)
-{name}.forward = offloaded"""
+_OFFLOADED = "torch.autograd.graph.save_on_cpu()"
+_AUTOCAST = 'torch.autocast("cuda", torch.bfloat16)'
+# A partial of a method is copied with its model (`copy._deepcopy_method`); a closure keeps the original.
+# transformers' Trainer reads the signature of `forward` (`_set_signature_columns_if_needed`).
+_INSIDE = """import functools
+def inside(forward, *args, **kwargs):
+    with {context}:
+        return forward(*args, **kwargs)
+{name}.forward = functools.update_wrapper(functools.partial(inside, {name}.forward), {name}.forward)"""
 # Each part is computed again in the backward pass: what a loss saves is never there for all of them.
 _IN_PARTS = (
     "def in_parts(x, y, of=torch.nn.functional.cross_entropy):",
@@ -45,26 +55,29 @@ _OPTIMIZERS = ("SGD", "Adam", "AdamW", "Adagrad")  # those with fused kernels (t
 class Edit:
     """One change. name: what it does. text: the program's text with it, "" where that stays; arguments: its
     arguments, None where they stay. numbers: whether it changes the numbers that are computed. cuts: it takes
-    tensors out of their graph, which may be one that a backward pass goes through."""
+    tensors out of their graph, which may be one that a backward pass goes through. why: why the text could
+    not be changed so, "" where it is."""
 
     name: str
     text: str = ""
     arguments: tuple[str, ...] | None = None
     numbers: bool = False
     cuts: bool = False
+    why: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Symptoms:
     """Symptoms of a program that runs out of memory. trains: it has a backward pass. vain: the line (its
     number) that makes most of what grows, "" without; held_by: its holder. exception, cycle: frames of an
-    exception, or reference cycles, keep memory."""
+    exception, or reference cycles, keep memory. half: its forward pass is in half precision already."""
 
     trains: bool
     vain: str = ""
     held_by: str = ""
     exception: bool = False
     cycle: bool = False
+    half: bool = False
 
 
 def edits(text: str, models: Sequence[ModelCall], symptoms: Symptoms) -> list[Edit]:
@@ -73,7 +86,7 @@ def edits(text: str, models: Sequence[ModelCall], symptoms: Symptoms) -> list[Ed
         tree = ast.parse(text)
     except SyntaxError:
         return []
-    named = [model for model in models if model.name]
+    named = [model for model in models if model.name and model.parameters]
     changes = [*_kept(text, tree, symptoms)]
     if symptoms.vain.isdigit() and symptoms.held_by in ("", *UNREAD[:2]):
         changes += _released(text, tree, int(symptoms.vain), symptoms.held_by)
@@ -89,17 +102,29 @@ def edits(text: str, models: Sequence[ModelCall], symptoms: Symptoms) -> list[Ed
         changes += _trainer(text, tree, {"gradient_checkpointing": True})
         changes += _blocks(text, tree, named)
         if not symptoms.vain:  # where a graph is kept by mistake, the host would keep it
-            changes += _after(text, tree, named, "saved tensors wait on the host", _OFFLOADED)
+            trained = [model for model in named if model.gradients and model.optimized is not False]
+            changes += _around(text, tree, trained, "saved tensors wait on the host", _OFFLOADED)
     changes += _trainer(text, tree, {"eval_accumulation_steps": 1})
     if symptoms.trains:
         changes += _in_parts(text, tree)
-        changes += _trainer(text, tree, {"bf16": True}, numbers=True)
-        autocast = '{name}.forward = torch.autocast("cuda", torch.bfloat16)({name}.forward)'
-        changes += _after(text, tree, named[:1], "autocast bf16", autocast, numbers=True)
+        if not symptoms.half:
+            changes += _trainer(text, tree, {"bf16": True}, numbers=True)
+            changes += _around(text, tree, named[:1], "autocast bf16", _AUTOCAST, numbers=True)
         changes += _smaller_states(text, tree)
     else:
         changes += _after(text, tree, named, "weights in bf16", "{name}.to(torch.bfloat16)", numbers=True)
-    return [edit for edit in changes if edit.text != text and _parses(edit.text)]
+    changes = [_with_torch(edit, tree) for edit in changes]
+    return [edit for edit in changes if edit.why or (edit.text != text and _parses(edit.text))]
+
+
+def _with_torch(edit: Edit, tree: ast.Module) -> Edit:
+    """Return the change with an import of torch, where its lines are the first that need one."""
+    imports = (name for node in ast.walk(tree) if isinstance(node, ast.Import) for name in node.names)
+    bound = {name.asname or name.name.partition(".")[0] for name in imports}
+    begin = next((node for node in tree.body if not _is_head(node)), None)
+    if "torch" in bound or begin is None or not edit.text or "torch." not in edit.text:
+        return edit
+    return replace(edit, text=inserted(edit.text, begin.lineno, begin, ["import torch"]))
 
 
 def _parses(text: str) -> bool:
@@ -133,15 +158,15 @@ def _released(text: str, tree: ast.Module, line: int, held_by: str) -> Iterator[
         yield Edit("no_grad around the evaluation", changed, cuts=True)
     for node in ast.walk(tree):
         if in_graph and isinstance(node, ast.AugAssign) and isinstance(node.op, ast.Add):
-            changed = _wrapped(text, node.value, ".detach()")
+            changed = wrapped(text, node.value, ".detach()")
             yield Edit("what is summed is detached", changed, cuts=True)
         is_append = isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.args
         if is_append and node.func.attr == "append":  # type: ignore[attr-defined]
             value = node.args[0]  # type: ignore[attr-defined]
             if in_graph:
-                changed = _wrapped(text, value, ".detach()")
+                changed = wrapped(text, value, ".detach()")
                 yield Edit("what is collected is detached", changed, cuts=True)
-            changed = _wrapped(text, value, ".detach().cpu()")
+            changed = wrapped(text, value, ".detach().cpu()")
             yield Edit("what is collected goes to the host", changed, cuts=True)
 
 
@@ -208,8 +233,7 @@ def _without_gradients(text: str, tree: ast.Module, model: ModelCall) -> Iterato
         changed = inserted(text, outer.lineno, outer, ["torch.set_grad_enabled(False)"])
         yield Edit("no gradients", changed)
     else:
-        line = "{name}.forward = torch.no_grad()({name}.forward)"
-        yield from _after(text, tree, [model], "no gradients", line)
+        yield from _around(text, tree, [model], "no gradients", "torch.no_grad()")
 
 
 def _optimizers(text: str, tree: ast.Module) -> Iterator[Edit]:
@@ -259,61 +283,36 @@ def _after(
             and any(
                 isinstance(part, ast.Name) and part.id == model.name for part in ast.walk(node.targets[0])
             )
-            and (node.lineno < model.line)
         ]
+        made = [node for node in made if node.lineno < model.line] or made
         if not made:
+            yield Edit(name, why=f"the script does not assign `{model.name}`, the model")
             return
-        last = max(made, key=lambda node: node.lineno)
+        last = behind_branches(tree, max(made, key=lambda node: node.lineno), model.name, model.line)
         added = lines.replace("{name}", model.name).split("\n")
         changed = inserted(changed, (last.end_lineno or last.lineno) + 1 + _added(text, changed), last, added)
     if models:
         yield Edit(name, changed, numbers=numbers)
 
 
+def _around(
+    text: str,
+    tree: ast.Module,
+    models: Sequence[ModelCall],
+    name: str,
+    context: str,
+    numbers: bool = False,
+) -> Iterator[Edit]:
+    """Yield the program with a context manager around the forward passes of models and their losses."""
+    changed: str | None = text
+    for model in sorted(models, key=lambda model: model.line, reverse=True):
+        changed = around_forward(changed, model, context) if changed else None
+    if changed and models:
+        yield Edit(name, changed, numbers=numbers)
+    else:
+        yield from _after(text, tree, models, name, _INSIDE.replace("{context}", context), numbers=numbers)
+
+
 def _added(text: str, changed: str) -> int:
     """Return by how many lines a text has grown; models are in the order of their assignments."""
     return changed.count("\n") - text.count("\n")
-
-
-def calls(tree: ast.AST, names: Sequence[str] | None) -> Iterator[ast.Call]:
-    """Yield the calls of functions and methods of these names, of any where there is None."""
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Call):
-            called = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
-            if names is None or called in names:
-                yield node
-
-
-def with_keyword(text: str, call: ast.Call, keyword: str) -> str:
-    """Return the text with a keyword at the end of a call."""
-    lines = text.splitlines(keepends=True)
-    assert call.end_lineno is not None and call.end_col_offset is not None
-    end = call.end_col_offset - 1
-    before = "".join(lines[: call.end_lineno - 1]) + lines[call.end_lineno - 1].encode()[:end].decode()
-    comma = "" if before.rstrip().endswith((",", "(")) else ", "
-    lines[call.end_lineno - 1] = spliced(lines[call.end_lineno - 1], end, end, comma + keyword)
-    return "".join(lines)
-
-
-def _wrapped(text: str, node: ast.expr, behind: str) -> str:
-    """Return the text with an expression in parentheses and something behind it."""
-    lines = text.splitlines(keepends=True)
-    assert node.end_lineno is not None and node.end_col_offset is not None
-    end, begin = node.end_col_offset, node.col_offset
-    lines[node.end_lineno - 1] = spliced(lines[node.end_lineno - 1], end, end, f"){behind}")
-    lines[node.lineno - 1] = spliced(lines[node.lineno - 1], begin, begin, "(")
-    return "".join(lines)
-
-
-def inserted(text: str, line: int, beside: ast.stmt, added: Sequence[str]) -> str:
-    """Return the text with lines before the line of that number, indented as a statement is."""
-    lines = text.splitlines(keepends=True)
-    indent = " " * beside.col_offset
-    lines[line - 1 : line - 1] = [f"{indent}{part}\n" for part in added]
-    return "".join(lines)
-
-
-def spliced(line: str, begin: int, end: int, new: str) -> str:
-    """Return a line with other text between two of the parser's offsets, which count bytes."""
-    raw = line.encode()
-    return (raw[:begin] + new.encode() + raw[end:]).decode()

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 def printed(parts: Iterable[RenderableType], width: int, color: bool) -> str:
     """Return the parts one below the other, `width` columns wide, without trailing blanks, ending with a
-    newline."""
+    newline. A part that is a string is what somebody types: it stays as it is."""
     from rich.console import Console
 
     stream = io.StringIO()
@@ -26,6 +26,13 @@ def printed(parts: Iterable[RenderableType], width: int, color: bool) -> str:
         emoji=False,
         legacy_windows=False,
     )
+    shown = []
     for part in parts:
+        if isinstance(part, str):
+            shown.append(f"{part}\n")
+            continue
         console.print(part)
-    return "".join(line.rstrip() + "\n" for line in stream.getvalue().splitlines())
+        shown += [line.rstrip() + "\n" for line in stream.getvalue().splitlines()]
+        stream.seek(0)
+        stream.truncate()
+    return "".join(shown)

@@ -72,7 +72,9 @@ def _figures(estimate: Estimate, view: View) -> list[str]:
         page.paragraph(sentences.growing(estimate), "dim"),
         page.paragraph(sentences.fragmented(estimate), "dim"),
         page.heading("It fits with any of these, each followed") if estimate.remedies else "",
-        page.items(sentences.remedies(estimate)),
+        *(page.paragraph(sentence) + page.code(typed) for sentence, typed in sentences.remedies(estimate)),
+        page.heading("Of other changes") if estimate.attempts else "",
+        *(page.paragraph(sentence) + page.code(typed) for sentence, typed in sentences.attempts(estimate)),
         *_holders(estimate, view),
     ]
 

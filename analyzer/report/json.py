@@ -126,6 +126,7 @@ def from_dict(document: Mapping[str, Any]) -> Estimate:
         if document.get("growth") is not None:
             values["growth"] = _row(Growth, document["growth"])
         values["remedies"] = tuple(_row(Remedy, row) for row in document.get("remedies", ()))
+        values["attempts"] = tuple(document.get("attempts", ()))
         values["after_runs"] = tuple(_row(AfterRun, row) for row in document.get("after_runs", ()))
         return Estimate(**values)
     except (KeyError, TypeError, AttributeError) as error:

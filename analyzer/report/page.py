@@ -28,7 +28,7 @@ from typing import Any
 from analyzer import __version__
 from analyzer.report import origin
 from analyzer.report.palette import page_style
-from analyzer.report.words import clean
+from analyzer.report.words import as_typed, clean
 
 # Scripts by what a page shows; libraries first.
 TIMELINE = (
@@ -133,6 +133,11 @@ def items(lines: Iterable[str]) -> str:
     """Return an HTML list; "" for no lines."""
     shown = "".join(f"<li>{text(line)}</li>" for line in lines)
     return f"<ul>{shown}</ul>" if shown else ""
+
+
+def code(typed: str) -> str:
+    """Return HTML for lines as they are typed."""
+    return f"<pre>{escape(as_typed(typed))}</pre>" if typed else ""
 
 
 def verdict(holds: bool | None, sentence: str) -> str:

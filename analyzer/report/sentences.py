@@ -4,17 +4,28 @@ peak, the certainty of the figures.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from itertools import accumulate
 from typing import TYPE_CHECKING
 
 from analyzer import releases
 from analyzer.report.command_line import written
-from analyzer.report.words import clean, duration, operator_name, percent, size, sizes, span, tail, unit
+from analyzer.report.words import (
+    as_typed,
+    clean,
+    duration,
+    operator_name,
+    percent,
+    size,
+    sizes,
+    span,
+    tail,
+    unit,
+)
 
 if TYPE_CHECKING:
-    from analyzer.results.diagnosis import UnderSetting
+    from analyzer.results.diagnosis import Remedy, UnderSetting
     from analyzer.results.estimate import Estimate, MarkRow, OutOfMemory
 
 _RULES_SHOWN = 3
@@ -386,18 +397,39 @@ def _would_hold(row: UnderSetting, is_short: bool) -> str:
     return f"{size(row.here_bytes)} (fits: freed memory is given back; {size(row.peak_reserved)} with room)"
 
 
-def remedies(estimate: Estimate) -> list[str]:
-    """Return lines on what makes it fit, each as it is typed; none without."""
-    lines = []
+def remedies(estimate: Estimate) -> list[tuple[str, str]]:
+    """Return what makes it fit: a sentence each, and lines as they are typed, a patch at the margin."""
+    every = []
     for remedy in estimate.remedies:
-        numbers = ", changes numbers" if remedy.numbers else ""
+        terms = [size(remedy.device_used), *_costs(remedy, estimate), clean(remedy.state)]
+        indent = "" if remedy.kind == "patch" else "    "
+        typed = "\n".join(f"{indent}{line}" for line in as_typed(remedy.typed).splitlines())
         name = _PLAIN.get(remedy.name, remedy.name)
-        lines.append(f"{clean(name)}: {size(remedy.device_used)}{numbers}")
-        typed = remedy.typed.splitlines()
-        if remedy.kind == "patch":
-            typed = [line for line in typed if not line.startswith(("---", "+++"))]
-        lines += [f"    {clean(line)}" for line in typed]
-    return lines
+        every.append((f"{clean(name)}: {', '.join(filter(None, terms))}", typed))
+    return every
+
+
+def _costs(remedy: Remedy, estimate: Estimate) -> Iterator[str]:
+    """Yield what a change costs beside memory of the device."""
+    if remedy.host_bytes:
+        yield f"{size(remedy.host_bytes)} of host memory"
+    before, after = estimate.step_seconds, remedy.step_seconds
+    same_work = remedy.kind == "patch" and "batch" not in remedy.name
+    if before is not None and after is not None and same_work:
+        yield f"a step {duration(after)} instead of {duration(before.seconds)}"
+    if "accumulation" in remedy.name:
+        yield "the same gradient but for rounding, and layers that look at the whole batch (batch norm)"
+    elif remedy.numbers:
+        yield "changes numbers"
+
+
+def attempts(estimate: Estimate) -> list[tuple[str, str]]:
+    """Return sentences on changes that may not fit, or were not followed far enough, each with a command or
+    ""; none without."""
+    every = []
+    for sentence, _, command in (attempt.partition("\n") for attempt in estimate.attempts):
+        every.append((clean(sentence), clean(command)))
+    return every
 
 
 def growing(estimate: Estimate) -> str:

@@ -20,6 +20,7 @@ from analyzer.report.console import printed
 from analyzer.report.formats import PLAIN, View
 from analyzer.report.sentences import (
     after_runs,
+    attempts,
     breakdown_rows,
     by_records,
     estimate_rows,
@@ -102,8 +103,7 @@ def parts(
         for sentence in (attribution.unread(estimate), growing(estimate), fragmented(estimate)):
             if sentence:
                 parts.append(Text(sentence, style="yellow"))
-    if lines := remedies(estimate):
-        parts += ["", Text("It fits with any of these, each followed", style="bold"), *map(Text, lines)]
+    parts += _ways_out(estimate)
     if view.by and estimate.tensors:
         parts += ["", *_by_name(estimate, view)]
     if estimate.tensors and view.top > 0:
@@ -122,6 +122,22 @@ def parts(
 def _rows_shown(estimate: Estimate, view: View) -> int:
     """Return how many of the largest tensors are shown: fewer below ways out, unless a number was given."""
     return _BELOW_ADVICE if estimate.remedies and view.top == PLAIN.top else view.top
+
+
+def _ways_out(estimate: Estimate) -> list[RenderableType]:
+    """Return what makes a program fit; what is typed is never wrapped, and can be copied."""
+    from rich.text import Text
+
+    parts: list[RenderableType] = []
+    if known := remedies(estimate):
+        parts += ["", Text("It fits with any of these, each followed", style="bold")]
+    for sentence, typed in known:
+        parts += [Text(sentence), typed]
+    if others := attempts(estimate):
+        parts += ["", Text("Of other changes", style="bold")]
+    for sentence, command in others:
+        parts += [_notes([sentence]), *([f"    {command}"] if command else [])]
+    return parts
 
 
 def summary(estimate: Estimate, view: View = PLAIN) -> str:

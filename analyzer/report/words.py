@@ -67,6 +67,12 @@ def clean(text: object) -> str:
     return "".join(c if c.isprintable() else " " if c.isspace() else "" for c in stripped).strip()
 
 
+def as_typed(text: str) -> str:
+    """`text` as `clean` has it, with the blanks at both ends of lines that a command or a patch needs."""
+    kept = ("\t".join(clean(f"|{part}|")[1:-1] for part in line.split("\t")) for line in text.splitlines())
+    return "\n".join(kept)
+
+
 def folded(notes: Iterable[str], verbose: bool = False) -> list[str]:
     """Merge notes that differ only in figures and parentheses; keep the largest, count the others."""
     alike: dict[str, list[str]] = {}

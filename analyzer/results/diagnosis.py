@@ -40,7 +40,8 @@ class Remedy:
     """A change with which a program that runs out of memory fits, followed before it is named. kind:
     "environment" (a variable to set), "arguments" (the program's), "patch" (a diff of its file), or "device";
     typed: what is typed. The figures are the changed program's, in bytes. numbers: whether it changes the
-    numbers that are computed."""
+    numbers that are computed. host_bytes: host memory that it takes for them; step_seconds: a step of it,
+    None where no time is known. state: how far it was followed, "" to its end or until its steps repeat."""
 
     name: str
     kind: str
@@ -49,6 +50,9 @@ class Remedy:
     peak_reserved: int
     device_used: int
     numbers: bool = False
+    host_bytes: int = 0
+    step_seconds: float | None = None
+    state: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -56,7 +56,7 @@ def subject(name: str) -> dict[str, Any]:
     size = -(-(roomy.device_used - roomy.peak_reserved + held) // _MIB)
     options = Options.of({"device": DEVICES.get(name, f"{size}MiB")})
     found = diagnosed(follow(path, (), options, {})[0])
-    remedies = ways_out(str(path), (), options, {}, "end", found)
+    remedies = ways_out(str(path), (), options, {}, "end", found).remedies
     estimate, text = found.estimate, path.read_text("utf-8")
     failed = estimate.out_of_memory
     assert failed is not None

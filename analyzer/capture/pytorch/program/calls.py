@@ -25,6 +25,7 @@ def called_as(module: torch.nn.Module, frame: FrameType | None, args: Any, kwarg
         batch=int(tensors[0].shape[0]) if tensors and tensors[0].dim() else None,
         gradients=torch.is_grad_enabled(),
         own_checkpointing=bool(getattr(module, "supports_gradient_checkpointing", False)),
+        parameters=next(module.parameters(), None) is not None,
     )
 
 

@@ -87,11 +87,13 @@ class Enough(BaseException):
 @dataclass(frozen=True, slots=True)
 class Until:
     """Where a program is ended. steps: after so many optimizer steps, or where it is "steady" (None: at its
-    end), there after more than `least` of them; seconds: after so long, at the next model's call or step."""
+    end), there after more than `least` of them; most: after so many, steady or not; seconds: after so long,
+    at the next model's call or step."""
 
     steps: int | str | None = None
     least: int = 0
     seconds: float | None = None
+    most: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,7 +203,8 @@ class Phases:
             self._progress(f"step {self.steps}")
         steps = self.until.steps
         self.steady = self._segment_over() and steps == "steady" and self.steps > self.until.least
-        if self.steady or (isinstance(steps, int) and self.steps >= steps):
+        most = steps if isinstance(steps, int) else self.until.most
+        if self.steady or (most is not None and self.steps >= most):
             raise Enough
         self._end_in_time()
 
