@@ -34,10 +34,12 @@ def span(least: str, most: str) -> str:
 
 def sizes(least: int, most: int) -> str:
     """Return a range of bytes with both ends in one unit, the greater one's: "0.7 GiB to 1.5 GiB"; the lesser
-    one's where they would read the same."""
+    one's where that says too little of it, or they would read the same."""
     if least >= most or most < 1024:
         return span(size(least), size(most))
     scales = [min((abs(end).bit_length() - 1) // 10, len(_UNITS) - 1) if end else 0 for end in (most, least)]
+    if 2 * least < 1024 ** scales[0]:
+        scales.reverse()
     for scale in filter(None, scales):
         if (low := _tenths(least, 1024**scale)) != (high := _tenths(most, 1024**scale)):
             return f"{low} {_UNITS[scale]} to {high} {_UNITS[scale]}"

@@ -43,10 +43,7 @@ OF_HELP = {
         "cuda",
         "PyTorch's own binary",
     ),
-    "analyze fit config.json --over length,batch --device rtx4090,h100": (
-        "campaign",
-        "every length, on two GPUs",
-    ),
+    "analyze fit models/gpt2.py --mode train --all-devices --batch 8": ("campaign", "every known GPU"),
     "analyze what-if models/gpt2.py --mode train --batch 16 --device rtx4090": ("campaign", "every strategy"),
     "analyze what-if models/cnn.py --mode train --batch 128 --largest": ("campaign", "a search a strategy"),
     "analyze advise models/gpt2.py --mode train --batch 16 --device rtx4090": (
