@@ -57,6 +57,12 @@ assert [t._nnz() for t in kept] == [9_000_000, 4_500_000, 9_000_000]
 half = torch.ones(100, 100).mul(torch.arange(100) % 2).cuda()
 assert half.to_sparse()._nnz() == half.to_sparse_csc()._nnz() == 5000
 assert half.to_sparse_csr().values().numel() == half.to_sparse_csc().values().numel() == 5000
+pairs = torch.arange(3000, device="cuda").repeat(2, 1) % 2000
+loose = torch.sparse_coo_tensor(pairs, torch.ones(3000, device="cuda"), (2000, 2000))
+assert loose.to_sparse_csr().values().numel() == loose.to_sparse_csc().values().numel() == 2000
+tight = loose.coalesce()
+assert tight.to_sparse_csr().values().numel() == tight.to_sparse_csc().values().numel() == 2000
+assert len(tight.to_sparse_csr().to_sparse_bsr((4, 4)).values()) == 2000  # of 250,000 blocks at most
 """
 
 

@@ -50,7 +50,9 @@ def test_the_range_of_a_measured_gpu_is_shown() -> None:
     certainty = replace(TRAINING.certainty, reserved_range=(TRAINING.peak_reserved, 1042 * MIB))
     estimate = replace(TRAINING, certainty=certainty)
     assert uncertain(TRAINING)[-1:] != (said := uncertain(estimate)[-1:])
-    assert said == ["between bounds: 42.0 MiB to 1,042.0 MiB reserved, 60.0 MiB to 1,060.0 MiB of device memory"]
+    assert said == [
+        "between bounds: 42.0 MiB to 1,042.0 MiB reserved, 60.0 MiB to 1,060.0 MiB of device memory"
+    ]
     shown = formats.render("estimate", "text", estimate, View(width=120)), html.render(estimate, PLAIN)
     assert all(said[0] in text for text in shown)
 

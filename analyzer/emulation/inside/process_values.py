@@ -23,6 +23,7 @@ import itertools
 import math
 import struct
 from collections import Counter
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -45,6 +46,9 @@ _FALSE_IF_HEALTHY = ("any", "eq", "ne", "lt", "le", "gt", "ge", "logical", "isna
 _RESHAPES = "set_ as_strided_ transpose_ t_ swapaxes_ swapdims_ squeeze_ unsqueeze_ detach_"
 # Products that coalesce a sparse matrix first (aten/src/ATen/native/sparse/cuda/SparseCUDATensorMath.cu).
 _COALESCING = ("mm", "addmm", "mv", "addmv", "bmm", "_sparse_addmm")
+# Conversions that coalesce what is not (`coo_to_sparse_csr`, `coo_to_sparse_csc`, TensorConversions.cpp);
+# whether of the transposed tensor.
+_COMPRESSING_FROM = {"_to_sparse_csr": False, "_to_sparse_csc": True}
 # Blocks are made on the host, of what lies in the same order (`_compressed_to_block_compressed_cpu`,
 # TensorConversions.cpp).
 _BLOCKED_FROM = {"_to_sparse_bsr": torch.sparse_csr, "_to_sparse_bsc": torch.sparse_csc}
@@ -112,7 +116,10 @@ class ProcessValues:
         values = known_values.operands(func, operands, written) if on_device or _makes_there(kwargs) else None
         most = known_values.most_not_zero(call) if on_device else None
         sizes = self._sizes_asked(op, call, operands) if on_device else []
-        reads = op.reads or (op.name in _BLOCKED_FROM and args[0].layout is _BLOCKED_FROM[op.name])
+        blocked = op.name in _BLOCKED_FROM and args[0].layout is _BLOCKED_FROM[op.name]
+        if blocked and on_device:
+            self._spread(args[0], call.argument("blocksize"))
+        reads = op.reads or blocked
         RUNTIME.emulated_begin(int(not reads), (ctypes.c_int64 * len(sizes))(*sizes), len(sizes))
         try:
             result = run(*args, **kwargs)
@@ -189,6 +196,10 @@ class ProcessValues:
             return [self._coalesced(t) for t in sparse]
         if op.name == "_coalesce":
             return [self._coalesced(operands[0])]
+        if op.name in _COMPRESSING_FROM and operands[0].layout == torch.sparse_coo:
+            # The transposed tensor of one that is coalesced is not.
+            sorts = _COMPRESSING_FROM[op.name] or not operands[0].is_coalesced()
+            return [self._coalesced(operands[0])] if sorts else []
         if op.name == "bincount":
             return self._extremes(operands[0])
         if op.name == "repeat_interleave":
@@ -284,6 +295,28 @@ class ProcessValues:
         if assumed is None:
             return entries if value is None else slices(value, 1)[0].shape[1]
         return int(assumed)
+
+    def _spread(self, matrix: torch.Tensor, blocks: Sequence[int]) -> None:
+        """Let indices that are not known lie in as many blocks as they can: each in one of its own, or one in
+        every block. They are read on the host to count the blocks."""
+        by_row = matrix.layout is torch.sparse_csr
+        ends, places = (
+            (matrix.crow_indices(), matrix.col_indices())
+            if by_row
+            else (matrix.ccol_indices(), matrix.row_indices())
+        )
+        if ends.dim() > 1 or None not in (self._contents.get(ends), self._contents.get(places)):
+            return
+        long, wide = blocks if by_row else reversed(blocks)
+        across = matrix.shape[1 if by_row else 0] // wide
+        entries = places.numel()
+        rows = torch.arange(entries, device="cpu") // across % max((ends.numel() - 1) // long, 1) * long
+        columns = torch.arange(entries, device="cpu") % across * wide
+        order = torch.argsort(rows, stable=True)
+        counts = torch.bincount(rows, minlength=ends.numel() - 1)
+        self._contents.put(ends, torch.cat((counts[:0].new_zeros(1), counts.cumsum(0))).to(ends.dtype), True)
+        self._contents.put(places, columns[order].to(places.dtype), True)
+        self._list("how many blocks a sparse matrix has entries in depends on data: as many as it can be")
 
     def _assumed_size(self, tensor: torch.Tensor, otherwise: str) -> tuple[Any, torch.Tensor | None]:
         """Return what the user assumes of a size, and the value that decides it; `otherwise` is listed
