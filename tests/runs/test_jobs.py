@@ -61,14 +61,16 @@ def test_a_worker_that_fails_says_why() -> None:
 
 def test_a_worker_that_dies_leaves_its_last_words(tmp_path: Path) -> None:
     script = tmp_path / "dies.py"
-    script.write_text("import os, sys\nprint('farewell', file=sys.stderr, flush=True)\nos._exit(7)\n")
+    script.write_text(
+        "import os, sys\nprint('farewell', file=sys.stderr, flush=True)\nos._exit(7)\nmake_model = 1\n"
+    )
     result = jobs.run({"kind": "pytorch", "target": str(script), "options": {}})
     assert result["error"] == "the run ended with code 7: farewell"
 
 
 def test_a_run_that_does_not_end_is_ended(tmp_path: Path) -> None:
     script = tmp_path / "waits.py"
-    script.write_text("import time\ntime.sleep(60)\n")
+    script.write_text("import time\ntime.sleep(60)\nmake_model = 1\n")
     result = jobs.run({"kind": "pytorch", "target": str(script), "options": {}, "timeout_seconds": 3})
     assert result["error"] == "the run did not end within 3 seconds"
 

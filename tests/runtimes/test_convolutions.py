@@ -22,7 +22,7 @@ def test_without_a_library_what_helps_is_named(device: str, monkeypatch: pytest.
     profile = load(device)
     assert not choices_of(profile).asker.has_library
     (note,) = notes_on_convolutions(profile, (UNASKED,))
-    assert "is assumed, between bounds" in note and "pip install 'gpu-memory-analyzer[cudnn]'" in note
+    assert "workspaces are bounded" in note and "pip install 'gpu-memory-analyzer[cudnn]'" in note
 
 
 def test_with_a_library_only_a_gpu_knows_more(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

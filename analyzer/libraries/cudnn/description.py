@@ -28,6 +28,7 @@ def chosen_capability(profile: DeviceProfile) -> tuple[int, int]:
 
 
 def clocks_of(profile: DeviceProfile) -> float:
-    """Return the multiprocessors' clock by the memory's, as the GPU is described; 1 without a description."""
-    device = profile.cudnn_device
-    return float(device["smClockRateKHz"] / device["memClockRateKHz"]) if device else 1.0
+    """Return the multiprocessors' clock by the memory's, as the GPU is described; 1 where it does not say."""
+    device = profile.cudnn_device or {}
+    processors, memory = (device.get(name, 0) for name in ("smClockRateKHz", "memClockRateKHz"))
+    return float(processors / memory) if processors and memory else 1.0

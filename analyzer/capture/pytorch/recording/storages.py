@@ -16,8 +16,7 @@ import contextlib
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from functools import partial
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 
@@ -100,16 +99,23 @@ class Storages:
         """Append a moment of the program. Raises torch.OutOfMemoryError if the device is full."""
         self.program.append(moment)
         if self._memory is not None:
-            self.simulated(partial(self._memory.follow, moment))
+            try:
+                self._memory.follow(moment)
+            except Exception as error:
+                self._translate(error)
 
     def simulated(self, simulate: Callable[[], None]) -> None:
         """Simulate requests. Raises torch.OutOfMemoryError if the device is full."""
         try:
             simulate()
         except Exception as error:
-            if self._memory is None or not hasattr(error, "requested"):
-                raise
-            raise out_of_memory(error, self._memory) from None
+            self._translate(error)
+
+    def _translate(self, error: Exception) -> NoReturn:
+        """Raise an error of the simulation as PyTorch's, where it is one for want of memory."""
+        if self._memory is None or not hasattr(error, "requested"):
+            raise error
+        raise out_of_memory(error, self._memory) from None
 
     def mark(self, name: str) -> None:
         """End the named event."""

@@ -43,7 +43,7 @@ OTHERS_HAVE = {
     "aten::_is_any_true": {"dim", "keepdim"},
     "aten::_linalg_solve_ex": {"adjoint"},
     "aten::_scaled_dot_product_efficient_attention_backward": {
-        "bias_requires_grad", "cu_seqlens_q", "max_seqlen_q", "max_seqlen_k",
+        "bias_requires_grad", "cu_seqlens_q", "max_seqlen_q", "max_seqlen_k", "num_splits_key",
     },
     "aten::_segment_reduce_backward": {"unsafe"},
     "aten::segment_reduce": {"grad", "output"},
