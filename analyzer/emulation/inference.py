@@ -36,6 +36,7 @@ _CUDA_RUNTIME = "libcudart.so."
 _CUDNN = ("libcudnn.so", "libcudnn.so.9")
 _RELEASES = {"12": (12, 8), "13": (13, 0)}  # of CUDA, by the number in its library's name
 _ENDLESS = 1 << 45
+_LEAST_CHUNK = 256  # bytes of the arena's smallest chunk (bfc_arena.h, kMinAllocationSize)
 _LISTED = 0  # CUDNN_HEUR_MODE_INSTANT
 _NANOSECONDS = 10**6
 
@@ -107,7 +108,10 @@ class _ConvolutionAnswers(CudnnAnswers):
         nbytes = workspace.nbytes
         if workspace.source == UNKNOWN:
             nbytes = max(nbytes, 1)
-            self.guessed[nbytes] = max(workspace.high_bytes - nbytes, nbytes - workspace.low_bytes)
+            off = max(workspace.high_bytes - nbytes, nbytes - workspace.low_bytes)
+            while self.guessed.get(nbytes, off) != off and nbytes < _LEAST_CHUNK:
+                nbytes += 1  # as large a chunk, and told apart from another guess of nothing
+            self.guessed[nbytes] = max(off, self.guessed.get(nbytes, 0))
         return [nbytes, 0, _NANOSECONDS, 0]
 
 

@@ -256,6 +256,12 @@ def _session_emulation(
     def estimate(build: Provider) -> Estimate:
         from analyzer.runs.provider import estimate_of
 
+        if not _is_wanted_release("onnxruntime", build.version, options):
+            wanted = options.release["onnxruntime"]
+            raise OptionError(
+                f"ONNX Runtime {build.version} of {build.python} is not {wanted}, which --release asks for",
+                f"analyze engine install onnxruntime-gpu=={wanted}, or leave --release out",
+            )
         return estimate_of(parse(os.fspath(target)), options, build)
 
     return Emulation(

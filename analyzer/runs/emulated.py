@@ -142,7 +142,7 @@ def of_target(
     if kind == "onnx":
         raise TargetError(
             f"{target} is run by ONNX Runtime, and what is emulated is PyTorch",
-            f"analyze {target} has its figures",
+            f"its own runtime, emulated: analyze {target} --engine emulate",
         )
     if options.parallel is not None:
         raise OptionError(

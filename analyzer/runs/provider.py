@@ -119,7 +119,7 @@ class ProviderRuntime(OnnxRuntime):
             version = self._provider.version
             raise RunError(
                 f"{self._target.name}: ONNX Runtime {version} refuses it: {clean(error.strip())}",
-                "its own sentence; --engine simulate says what the session would take",
+                "its own sentence: on a GPU this file and these options end the same way",
             )
         return answer
 

@@ -21,6 +21,9 @@ from analyzer.engines.reach import provider_within_reach
 from analyzer.errors import MissingDependencyError, OptionError, RunError
 from analyzer.results.estimate import Estimate
 from analyzer.runs.provider import without_weights
+from analyzer.runtimes.events import Malloc
+from analyzer.runtimes.onnxruntime.graph import RuntimeGraph, Value
+from analyzer.runtimes.onnxruntime.provided import Provided, Request, SessionRecord
 
 HERE = Path(__file__).parent / "onnxruntime_stand_in"
 PROVIDER = "onnxruntime/capi/libonnxruntime_providers_cuda.so"
@@ -95,6 +98,24 @@ def test_runs_of_several_batches(tmp_path: Path, python: Path) -> None:
     assert estimate.peak_allocated == 4096 + 8192 + 32000 + 12288 + 32000 + 512
     assert {row.name: row.nbytes for row in estimate.top(10)}["x"] == 32000
     assert [run.batch for run in estimate.after_runs] == [2, 8]
+
+
+def test_initializers_are_in_the_files_order() -> None:
+    """A process has an order of its own; the same requests in another order are the same answer."""
+    weights = {"a": 1000, "b": 2000, "c": 3000}
+    values = {name: Value(name, "float32", (count,), None) for name, count in weights.items()}
+    graph = RuntimeGraph({}, values, [], [], dict.fromkeys(weights), 18, 0)
+
+    def events(order: str) -> list[tuple[str, int]]:
+        requests = [
+            Request(place + 1, 4096 * (place + 1), 4 * weights[name]) for place, name in enumerate(order)
+        ]
+        record = SessionRecord([*requests, Request(8, 4096 * 9, 64)], [9], 5, [])
+        taken_first = Provided(record, graph, [], False).events()
+        return [(event.label, event.nbytes) for event in taken_first if isinstance(event, Malloc)]
+
+    assert events("cab") == events("abc")
+    assert events("bca") == [("a", 4000), ("b", 8000), ("c", 12000), ("weights laid out anew", 64)]
 
 
 def test_values_that_the_host_reads_are_told(tmp_path: Path, python: Path) -> None:
@@ -178,3 +199,8 @@ def test_weights_take_no_room(tmp_path: Path) -> None:
 
 def test_json_says_whose_figures_they_are(tmp_path: Path, python: Path) -> None:
     assert json.loads(emulated(model(tmp_path), python).to_json())["engine"] == "emulate"
+
+
+def test_a_release_that_is_not_there(tmp_path: Path, python: Path) -> None:
+    with pytest.raises(OptionError, match=r"ONNX Runtime 1\.30\.0 of .* is not 1\.31"):
+        emulated(model(tmp_path), python, release={"onnxruntime": "1.31"})

@@ -1,7 +1,7 @@
 """A session's requests as ONNX Runtime's own CUDA provider made them (`emulation/inside/session.py`).
 
-1. While the session is made, initializers come first, one request each; what follows is weights that kernels
-   lay out anew.
+1. While the session is made, initializers come first, one request each, which are put into the file's order
+   (their own is another in every process); what follows is weights that kernels lay out anew.
 2. In a run, what comes before its first kernel is the copies of inputs, known by their bytes, and the memory
    pattern's block. A later request belongs to the kernel that ends first after it; it is a result where it
    has the bytes of one, else scratch.
@@ -120,6 +120,7 @@ class Provided(Requests):
         self.graph = _graph_that_ran(record, graph)
         self._outside = outside_arena
         self._freed_at = _freed(record.requests)
+        self._places = {name: place for place, name in enumerate(self.graph.initializers)}
         self._stages = [self._session(), *(self._run(number) for number in range(1, len(record.marks)))]
         self._known: dict[frozenset[int], Recording] = {}
 
@@ -201,7 +202,13 @@ class Provided(Requests):
                         rule="ort-packed-weights",
                     )
                 )
-        return events
+        loaded = [event for event in events if isinstance(event, Malloc) and event.rule == "ort-initializer"]
+        return [*sorted(loaded, key=self._place), *(event for event in events if event not in loaded)]
+
+    def _place(self, initializer: Malloc) -> tuple[int, int]:
+        """Return where an initializer stands in the file; those of the optimized graph alone are last."""
+        names = self._places
+        return names.get(initializer.label, len(names)), initializer.nbytes
 
     def _run(self, number: int) -> list[Malloc | Free]:
         """Return the events of a run, from 1."""
