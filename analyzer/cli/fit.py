@@ -154,7 +154,10 @@ def command(
             none = any(fit.brief is None or fit.brief.at_least for fit in result)
             refused = any(fit.brief is not None and fit.brief.refused for fit in result)
             if of_all:
-                smallest, head = _smallest(target, result, of_all, keywords, all_devices)
+                # With inputs of this batch, which the search sets for itself.
+                at_batch = analysis_keywords(target, {**options, "batch": of_all})
+                at_batch.pop("device", None)
+                smallest, head = _smallest(target, result, of_all, at_batch, all_devices)
                 none = not smallest
     content = formats.render(shown, options["form"], result, view)
     if of_all and isinstance(content, str) and options["form"] == "text":

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -276,7 +277,7 @@ def test_a_program_may_refuse_the_batches_a_search_begins_with() -> None:
     )
 
 
-def test_the_smallest_gpu_that_runs_a_batch(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_smallest_gpu_that_runs_a_batch(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     """By memory, whatever the order of the names; as its analysis at that batch says."""
     target = str(MODELS / "linear.py")
     most = fit(target, device="2GiB").batch
@@ -285,6 +286,11 @@ def test_the_smallest_gpu_that_runs_a_batch(capsys: pytest.CaptureFixture[str]) 
     assert capsys.readouterr().out.startswith(f"smallest of these that surely runs batch {most:,}: 2GiB\n\n")
     assert main(["fit", target, "--batch", str(100 * most), *devices]) == 1
     assert capsys.readouterr().out.startswith(f"none of these surely runs batch {100 * most:,}\n\n")
+    plain = tmp_path / "plain.py"
+    plain.write_text("import torch\ndef make_model():\n    return torch.nn.Linear(256, 250)\n")
+    described = ["--input", "input=256", "--batch", "8"]  # of one sample, as for any search
+    assert main(["fit", str(plain), *described, *devices]) == 0
+    assert capsys.readouterr().out.startswith("smallest of these that surely runs batch 8: 1GiB\n\n")
     assert main(["fit", target, "--batch", "8", "--device", "2GiB"]) == 2
     assert "--all-devices for the smallest GPU" in capsys.readouterr().err
     assert main([target, "--all-devices"]) == 2
