@@ -36,7 +36,7 @@ from analyzer.options import KeywordsButDevice, Options, takes_options
 from analyzer.pipeline.workload import Progress, Workload
 from analyzer.planning.countdown import Countdown
 from analyzer.planning.intervals import Intervals, intervals_of, uncollected
-from analyzer.planning.search import MOST, Search, assumptions, bisected, galloped
+from analyzer.planning.search import MOST, Search, assumptions, bisected, galloped, where_full
 from analyzer.recipes.config import opened
 from analyzer.results.estimate import Estimate
 from analyzer.results.fit import Fit, Lengths
@@ -210,7 +210,7 @@ def by_analyses(
         return workload.analysis(batch, needs=not _makes_tokens(workload.options))
 
     grown = {} if grown is None else grown
-    start = _full(grown, workload) if workload.config and grown else 1
+    start = where_full(grown, workload.options) if workload.config and len(grown) > 1 else 1
     first = analysed(start)
     known: dict[int, Estimate] = {start: first.estimate}
     growth: dict[int, str] = {start: first.prediction.growth}
@@ -296,15 +296,6 @@ def _by_slope(one: Estimate, runs: Callable[[int], bool], known: Mapping[int, Es
     while not runs(batch):
         batch, step = max(batch - step, 2), 2 * step
     return batch
-
-
-def _full(grown: Grown, workload: Workload) -> int:
-    """Return the batch at which growth as on another device fills this one."""
-    low, high = min(grown), max(grown)
-    profile = resolve(workload.options.device)[0]
-    usable = min(profile.usable_bytes, workload.options.budget_bytes or profile.usable_bytes)
-    a_sample = max((grown[high] - grown[low]) / max(high - low, 1), 1)
-    return min(max(low + int((usable - grown[low]) / a_sample), 1), MOST - 1) if low < high else 1
 
 
 def _makes_tokens(options: Options) -> bool:

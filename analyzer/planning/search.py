@@ -28,7 +28,9 @@ from collections.abc import Callable, Iterator, Mapping
 from itertools import pairwise
 
 from analyzer.analysis import Analysis
+from analyzer.devices import resolve
 from analyzer.errors import AnalyzerError
+from analyzer.options import Options
 from analyzer.pipeline.assemble import Captured
 from analyzer.pipeline.workload import Progress, Workload
 from analyzer.planning.intervals import Intervals, intervals_of
@@ -407,6 +409,15 @@ def bisected(low: int, high: int, runs: Callable[[int], bool]) -> int:
         middle = (low + high) // 2
         low, high = (middle, high) if runs(middle) else (low, middle)
     return low
+
+
+def where_full(grown: Mapping[int, int], options: Options) -> int:
+    """Return the value at which steady growth fills the device. grown: its bytes at two values or more."""
+    low, high = min(grown), max(grown)
+    profile = resolve(options.device)[0]
+    usable = min(profile.usable_bytes, options.budget_bytes or profile.usable_bytes)
+    a_sample = max((grown[high] - grown[low]) / (high - low), 1)
+    return min(max(low + int((usable - grown[low]) / a_sample), 1), MOST - 1)
 
 
 def galloped(near: int, low: int, high: int, runs: Callable[[int], bool]) -> int:

@@ -19,11 +19,10 @@ import contextlib
 import io
 from collections.abc import Callable, Iterator, Sequence
 
-from analyzer.devices import resolve
 from analyzer.engines.choice import EngineChoice
 from analyzer.errors import AnalyzerError, OptionError
 from analyzer.options import Options
-from analyzer.planning.search import MOST, galloped, less_for_more
+from analyzer.planning.search import MOST, galloped, less_for_more, where_full
 from analyzer.results.estimate import Estimate
 from analyzer.results.fit import Fit
 
@@ -106,12 +105,9 @@ class _Search:
     def _near(self, grown: dict[int, int]) -> int:
         """Return the value at which growth fills the device, or one far beyond where nothing grows yet."""
         low, high = min(grown), max(grown)
-        profile = resolve(self._options.device)[0]
-        usable = min(profile.usable_bytes, self._options.budget_bytes or profile.usable_bytes)
         if grown[high] <= grown[low]:
             return min(_FURTHER * high, MOST - 1)
-        a_sample = (grown[high] - grown[low]) / (high - low)
-        return min(max(low + int((usable - grown[low]) / a_sample), 1), MOST - 1)
+        return where_full(grown, self._options)
 
     def _runs(self, value: int) -> bool:
         """Return whether the script fits with a value. Raises KeyboardInterrupt when it is interrupted."""
