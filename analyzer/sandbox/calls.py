@@ -33,7 +33,7 @@ from analyzer.sandbox.landlock import Ruleset
 from analyzer.sandbox.layer import Layer
 from analyzer.sandbox.seccomp import LOOKS, Question, Sent, number_of
 
-HERE, _NO_LINK, _IS_FOLDER, _FOLLOW = -100, 0x100, 0x200, 0x400  # linux/fcntl.h
+HERE, NO_LINK, _IS_FOLDER, _FOLLOW = -100, 0x100, 0x200, 0x400  # linux/fcntl.h
 _BY_EFFECTIVE = 0x200  # AT_EACCESS
 _NO_REPLACE, _EXCHANGE = 1, 2  # linux/fs.h
 _WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC
@@ -113,7 +113,7 @@ class Paths:
         """Return a path of the call. folder: the descriptor it is from."""
         is_moved = False
         if not path.startswith("/"):
-            process, descriptor = f"/proc/{question.process}", HERE if folder is None else _signed(folder)
+            process, descriptor = f"/proc/{question.process}", HERE if folder is None else signed(folder)
             base = os.readlink(f"{process}/cwd" if descriptor == HERE else f"{process}/fd/{descriptor}")
             above = self.outside(base)
             path, is_moved = os.path.join(above, path), above != base
@@ -156,9 +156,9 @@ class Paths:
     def _opens(self, question: Question) -> Sent | None:
         name, arguments = question.name, question.arguments
         at, where = (0, 1) if name == "openat" else (None, 0)
-        flags, mode = (_signed(value) for value in arguments[where + 1 : where + 3])
+        flags, mode = (signed(value) for value in arguments[where + 1 : where + 3])
         if name == "creat":
-            flags, mode = os.O_CREAT | os.O_WRONLY | os.O_TRUNC, _signed(arguments[1])
+            flags, mode = os.O_CREAT | os.O_WRONLY | os.O_TRUNC, signed(arguments[1])
         changes = bool(flags & _WRITES) and not flags & os.O_PATH
         if not changes and self._layer.untouched():
             return None
@@ -235,7 +235,7 @@ class Paths:
         name, arguments = question.name, question.arguments
         at, where = (0, 1) if name in _LOOKS_FROM_FOLDERS else (None, 0)
         flags = arguments[_FLAGS_AT[name]] if name in _FLAGS_AT else 0
-        follow = name not in _NO_FOLLOW_CALLS and not flags & _NO_LINK
+        follow = name not in _NO_FOLLOW_CALLS and not flags & NO_LINK
         if not question.text_at(arguments[where]):
             return None  # an open file
         path = self._path(question, at, where, follow)
@@ -282,10 +282,10 @@ class Paths:
         name, arguments = question.name, question.arguments
         known, path = ctypes.create_string_buffer(256), ctypes.c_char_p(os.fsencode(real))
         if name == "statx":
-            call: tuple[Any, ...] = (HERE, path, arguments[2] | _NO_LINK, arguments[3], known)
+            call: tuple[Any, ...] = (HERE, path, arguments[2] | NO_LINK, arguments[3], known)
             address = arguments[4]
         else:
-            call, address = (HERE, path, known, _NO_LINK), arguments[where + 1]
+            call, address = (HERE, path, known, NO_LINK), arguments[where + 1]
             name = "newfstatat"
         if self._libc.syscall(ctypes.c_long(number_of(name)), *call) < 0:
             failed = ctypes.get_errno()
@@ -362,7 +362,7 @@ class Paths:
 _STAT_BYTES = {"x86_64": 144, "aarch64": 128}  # struct stat of asm/stat.h
 
 
-def _signed(value: int) -> int:
+def signed(value: int) -> int:
     """Return an argument as the `int` it is."""
     return int(struct.unpack("i", struct.pack("I", value & 0xFFFFFFFF))[0])
 

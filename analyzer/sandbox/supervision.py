@@ -18,11 +18,10 @@ import stat
 import struct
 import time
 
-from analyzer.sandbox.calls import HERE, Paths
+from analyzer.sandbox.calls import HERE, NO_LINK, Paths, signed
 from analyzer.sandbox.layer import Layer
 from analyzer.sandbox.seccomp import CONNECTIONS, MARKS, Question, Sent
 
-_NO_LINK = 0x100  # AT_SYMLINK_NOFOLLOW
 _NOW, _OMIT = 0x3FFFFFFF, 0x3FFFFFFE  # UTIME_NOW, UTIME_OMIT
 _UNSPECIFIED, _UNIX, _INET, _INET6, _NETLINK, _ALGORITHMS = 0, 1, 2, 10, 16, 38  # linux/socket.h
 _SECOND = 10**9
@@ -69,7 +68,7 @@ class Supervisor:
         kind, flags_at = _WHERE.get(question.name, ("path", None))
         arguments = question.arguments
         no_link = question.name.startswith("l") or (
-            flags_at is not None and bool(arguments[flags_at] & _NO_LINK)
+            flags_at is not None and bool(arguments[flags_at] & NO_LINK)
         )
         target = self._target(question, kind, not no_link)
         self._apply(question, target, arguments[2 if kind == "at" else 1 :])
@@ -77,7 +76,7 @@ class Supervisor:
     def _target(self, question: Question, kind: str, follow: bool) -> str:
         """Return the real path of the file to change."""
         process, (first, second) = f"/proc/{question.process}", question.arguments[:2]
-        folder = struct.unpack("i", struct.pack("I", first & 0xFFFFFFFF))[0]
+        folder = signed(first)
         if kind == "path":
             folder, path = HERE, question.text_at(first)
         else:

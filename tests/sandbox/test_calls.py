@@ -30,6 +30,15 @@ SHELL = {
 }  # fmt: skip
 
 
+def followed(start: Start, folder: Path, program: Path) -> str:
+    """What a program prints that ends well, and leaves the folder as it was."""
+    before = state(folder)
+    ran = start(str(program))
+    out, err = ran.communicate(timeout=120)
+    assert ran.returncode == 3 and state(folder) == before, err
+    return out
+
+
 @pytest.mark.parametrize("kind", SHELL)
 def test_a_shell_reads_back_what_it_did(start: Start, folder: Path, tmp_path: Path, kind: str) -> None:
     program = tmp_path / "program.py"
@@ -37,10 +46,7 @@ def test_a_shell_reads_back_what_it_did(start: Start, folder: Path, tmp_path: Pa
         f"import subprocess\nran = subprocess.run({SHELL[kind]!r}, shell=True, capture_output=True, text=True)\n"
         "print('SAID', repr(ran.stdout))\n"
     )
-    before = state(folder)
-    ran = start(str(program))
-    out, err = ran.communicate(timeout=120)
-    assert ran.returncode == 3 and state(folder) == before, err
+    out = followed(start, folder, program)
     alone = subprocess.run(SHELL[kind], shell=True, cwd=folder, capture_output=True, text=True, check=False)
     assert out.splitlines()[0] == f"SAID {alone.stdout!r}", (kind, alone.stdout)
 
@@ -62,10 +68,7 @@ def test_python_and_c_see_the_same(start: Start, folder: Path, tmp_path: Path) -
         "subprocess.run([sys.executable, '-I', '-S', '-c', lonely], env={}, check=True)\n"
         "assert open('lonely').read() == '1' and 'lonely' in os.listdir()\n"
     )
-    before = state(folder)
-    ran = start(str(program))
-    _, err = ran.communicate(timeout=120)
-    assert ran.returncode == 3 and state(folder) == before, err
+    followed(start, folder, program)
 
 
 def test_a_link_that_moves_leads_nothing_outside(start: Start, folder: Path, tmp_path: Path) -> None:
@@ -92,10 +95,7 @@ def test_a_file_without_a_name_is_made(start: Start, folder: Path, tmp_path: Pat
         "import ctypes, os\nlibc = ctypes.CDLL(None, use_errno=True)\nopened = libc.open(b'.', os.O_TMPFILE | os.O_RDWR, 0o600)\n"
         "assert opened >= 0, ctypes.get_errno()\nassert os.write(opened, b'1') == 1\n"
     )
-    before = state(folder)
-    ran = start(str(program))
-    _, err = ran.communicate(timeout=120)
-    assert ran.returncode == 3 and state(folder) == before, err
+    followed(start, folder, program)
 
 
 def test_sizes_of_what_the_kernel_writes() -> None:
@@ -118,10 +118,7 @@ def test_processes_that_write_one_file_at_once(start: Start, folder: Path, tmp_p
         "        pool.map(work, range(8), chunksize=1)\n"
         "    assert open('log.txt').read() == 'before ' + 160 * 'x'\n    assert open('tree/sub/7').read() == 8 * '1'\n"
     )
-    before = state(folder)
-    ran = start(str(program))
-    _, err = ran.communicate(timeout=120)
-    assert ran.returncode == 3 and state(folder) == before, err
+    followed(start, folder, program)
 
 
 def test_shared_memory_is_given_back_after_the_end(start: Start, tmp_path: Path) -> None:
