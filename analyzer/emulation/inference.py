@@ -28,6 +28,7 @@ from analyzer.emulation.questions import QuestionServer
 from analyzer.errors import MissingDependencyError, RunError
 from analyzer.libraries.cudnn.choices import UNKNOWN
 from analyzer.libraries.cudnn.convolution import Convolution, Question
+from analyzer.runtimes.onnxruntime.options import SessionOptions
 
 # The names of NVIDIA's libraries among the strings of the provider's, which names those it needs; cuDNN is
 # opened by name.
@@ -75,20 +76,6 @@ def find_provider(python: str | os.PathLike[str] | None) -> Provider:
     return Provider(path, version, release, tuple(sorted({*needed, *_CUDNN})))
 
 
-@dataclass(frozen=True, slots=True)
-class SessionJob:
-    """A session to make and run, in the words of `inside/session.py`. search: its
-    `cudnn_conv_algo_search`."""
-
-    path: Path
-    runs: Sequence[Mapping[str, Any]]
-    session: Mapping[str, int]
-    entries: Mapping[str, str]
-    provider: Mapping[str, str]
-    run: Mapping[str, str]
-    search: str
-
-
 class _ConvolutionAnswers(CudnnAnswers):
     """cuDNN for ONNX Runtime: of a convolution the plan that its provider takes. guessed: a workspace's bytes
     -> by how many it may be more or less, where cuDNN was not asked."""
@@ -123,10 +110,25 @@ class Recorded:
     guessed: Mapping[int, int]
 
 
-def recorded(job: SessionJob, provider: Provider, profile: DeviceProfile) -> Recorded:
-    """Make and run the session. Raises RunError where the process was ended, AnalyzerError where the emulated
+def recorded(
+    path: Path,
+    runs: Sequence[Mapping[str, Any]],
+    settings: SessionOptions,
+    provider: Provider,
+    profile: DeviceProfile,
+) -> Recorded:
+    """Make and run a file's session, once for each of `runs` (its inputs, in the words of
+    `inside/session.py`). Raises RunError where the process was ended, AnalyzerError where the emulated
     runtime is not there."""
-    answers = _ConvolutionAnswers(profile, str(provider.python), job.search)
+    answers = _ConvolutionAnswers(profile, str(provider.python), settings.cudnn_conv_algo_search)
+    job = {
+        "path": str(path),
+        "runs": runs,
+        "session": settings.attributes(),
+        "entries": settings.entries(),
+        "provider": settings.provider_options(),
+        "run": settings.run_entries(),
+    }
     endless = replace(profile, capacity_bytes=_ENDLESS, listed_bytes=_ENDLESS)
     with (
         tempfile.TemporaryDirectory(prefix="analyze-session-") as folder,
@@ -136,10 +138,7 @@ def recorded(job: SessionJob, provider: Provider, profile: DeviceProfile) -> Rec
         ) as variables,
     ):
         job_file, out = Path(folder) / "job.json", Path(folder) / "record.json"
-        fields = ("runs", "session", "entries", "provider", "run")
-        job_file.write_text(
-            json.dumps({"path": str(job.path), **{name: getattr(job, name) for name in fields}}), "utf-8"
-        )
+        job_file.write_text(json.dumps(job), "utf-8")
         code = launch.run([provider.python, launch.INSIDE / "session.py", job_file, out], variables)
         if not out.exists():
             raise RunError(

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from analyzer.devices import DeviceProfile
-from analyzer.emulation.inference import Provider, Recorded, SessionJob, recorded
+from analyzer.emulation.inference import Provider, Recorded, recorded
 from analyzer.errors import OptionError, RunError
 from analyzer.onnx import file as onnx_file
 from analyzer.onnx.types import ELEMENT_TYPES
@@ -72,7 +72,8 @@ class ProviderRuntime(OnnxRuntime):
         settings = parse(options.runtime_options)
         _check(settings)
         models = source.runs or (source.model,) * len(RUNS)
-        graphs = [load(model, None) for model in models]
+        loaded = {id(model): load(model, None) for model in (source.model, *source.runs)}
+        graphs = [loaded[id(model)] for model in models]
         key = replace(settings, gpu_mem_limit=None), profile.name
         if key not in self._known:
             inputs = [feeds.feeds(graph, options.values) for graph in graphs]
@@ -80,9 +81,8 @@ class ProviderRuntime(OnnxRuntime):
         answer = self._known[key]
         record = SessionRecord.of(answer.record, answer.guessed)
         self.caveats = _values_that_decide(record)
-        graph = load(source.model, None)
         apart = settings.use_device_allocator_for_initializers
-        requests = Provided(record, graph, graphs, apart)
+        requests = Provided(record, loaded[id(source.model)], graphs, apart)
 
         def ask(device: DeviceProfile) -> SessionPrediction:
             return predicted(
@@ -104,16 +104,9 @@ class ProviderRuntime(OnnxRuntime):
     ) -> Recorded:
         """Run the session. Raises RunError where ONNX Runtime refuses it."""
         with tempfile.TemporaryDirectory(prefix="analyze-session-") as folder:
-            job = SessionJob(
-                without_weights(Path(self._target.path or self._target.name), Path(folder)),
-                [{name: _described(feed) for name, feed in inputs.items()} for inputs in runs],
-                settings.attributes(),
-                settings.entries(),
-                settings.provider_options(),
-                settings.run_entries(),
-                settings.cudnn_conv_algo_search,
-            )
-            answer = recorded(job, self._provider, profile)
+            path = without_weights(Path(self._target.path or self._target.name), Path(folder))
+            described = [{name: _described(feed) for name, feed in inputs.items()} for inputs in runs]
+            answer = recorded(path, described, settings, self._provider, profile)
         error = answer.record.get("error")
         if error is not None:
             version = self._provider.version

@@ -9,6 +9,8 @@ ANSWER int cublasCreate_v2(void **handle) {
   LOCKED process_cublas();
   return (*handle = calloc(1, sizeof(Handle))) ? OK : 3;
 }
+ANSWER const char *cublasGetStatusName(int status) { return status ? "CUBLAS_STATUS_NOT_SUPPORTED" : "CUBLAS_STATUS_SUCCESS"; }
+ANSWER const char *cublasGetStatusString(int status) { return status ? "the functionality is not emulated" : "success"; }
 ANSWER int cublasDestroy_v2(void *handle) { free(handle); return OK; }
 ANSWER int cublasSetStream_v2(Handle *handle, void *stream) { handle->stream = stream; return OK; }
 ANSWER int cublasGetStream_v2(Handle *handle, void **stream) { *stream = handle->stream; return OK; }
@@ -37,6 +39,11 @@ typedef const void *At;
     (void)turned; (void)m; (void)n; (void)right; (void)a; (void)lda; (void)c; (void)ldc; (void)infos; (void)batch;                     \
     captured(handle->stream); *info = 0; return OK; }
 TELLS(S) TELLS(D) TELLS(C) TELLS(Z)
+#define INVERTS(type)                                                                                                                  \
+  ANSWER int cublas##type##getriBatched(Handle *handle, int n, At a, int lda, const int *pivots, void *c, int ldc, int *info, int batch) { \
+    (void)n; (void)a; (void)lda; (void)pivots; (void)c; (void)ldc; (void)info; (void)batch; captured(handle->stream); return OK; }
+INVERTS(S) INVERTS(D)
+COMPUTES(cublasSgeam) COMPUTES(cublasDgeam)
 COMPUTES(cublasSgemmEx) COMPUTES(cublasGemmEx) COMPUTES(cublasGemmStridedBatchedEx) COMPUTES(cublasGemmBatchedEx) COMPUTES(cublasDotEx)
 COMPUTES(cublasSdot_v2) COMPUTES(cublasDdot_v2) COMPUTES(cublasCdotu_v2) COMPUTES(cublasZdotu_v2) COMPUTES(cublasCdotc_v2) COMPUTES(cublasZdotc_v2)
 
@@ -48,6 +55,10 @@ ANSWER int cublasLtMatmulDescSetAttribute(void *made) { (void)made; return OK; }
 ANSWER int cublasLtMatrixLayoutCreate(void **made) { *made = new_handle(); return OK; }
 ANSWER int cublasLtMatrixLayoutDestroy(void *made) { (void)made; return OK; }
 ANSWER int cublasLtMatrixLayoutSetAttribute(void *made) { (void)made; return OK; }
+ANSWER int cublasLtMatrixTransformDescCreate(void **made) { *made = new_handle(); return OK; }
+ANSWER int cublasLtMatrixTransformDescDestroy(void *made) { (void)made; return OK; }
+ANSWER int cublasLtMatrixTransformDescSetAttribute(void *made) { (void)made; return OK; }
+ANSWER int cublasLtMatrixTransform(void *handle) { (void)handle; return OK; }
 ANSWER int cublasLtMatmulPreferenceCreate(void **made) { *made = new_handle(); return OK; }
 ANSWER int cublasLtMatmulPreferenceDestroy(void *made) { (void)made; return OK; }
 ANSWER int cublasLtMatmulPreferenceSetAttribute(void *made) { (void)made; return OK; }

@@ -5,7 +5,7 @@
    2. With `gpu_external_alloc` and `gpu_external_free` (provider options) the provider asks the two functions below for memory, in
       place of its arena. Each request is written down with its time; inside/session.py reads them with `emulated_requests`.
 
-   Signatures: cudnn_ops.h, cudnn_cnn.h of the wheel nvidia-cudnn-cu13 9.19; cublas_api.h, cublasLt.h of CUDA 13.0;
+   Signatures: cudnn_ops.h, cudnn_cnn.h of the wheel nvidia-cudnn-cu13 9.19;
    ONNX Runtime, core/providers/cuda/cuda_allocator.h (CUDAExternalAllocator). */
 #include "emulated.h"
 #include <stdio.h>
@@ -28,21 +28,6 @@ COMPUTES(cudnnLRNCrossChannelForward) COMPUTES(cudnnReduceTensor) COMPUTES(cudnn
 ANSWER size_t cudnnGetVersion(void) { return 91900; }
 ANSWER const char *cudnnGetErrorString(int status) { return status ? "CUDNN_STATUS_NOT_SUPPORTED" : "CUDNN_STATUS_SUCCESS"; }
 ANSWER void cudnnGetLastErrorString(char *text, size_t size) { if (size) *text = 0; }
-
-/* cuBLAS: a handle's second word is its stream (blas.c). */
-typedef struct { int math, pointers; void *stream; } Blas;
-#define MULTIPLIES(name) ANSWER int name(Blas *handle) { captured(handle->stream); return OK; }
-MULTIPLIES(cublasSgeam) MULTIPLIES(cublasDgeam)
-#define INVERTS(type)                                                                                                       \
-  ANSWER int cublas##type##getriBatched(Blas *handle, int n, const void *a, int lda, const int *pivots, void *c, int ldc,   \
-                                        int *info, int batch) {                                                             \
-    (void)n; (void)a; (void)lda; (void)pivots; (void)c; (void)ldc; (void)info; (void)batch;                                 \
-    captured(handle->stream); return OK; }
-INVERTS(S) INVERTS(D)
-ANSWER const char *cublasGetStatusName(int status) { return status ? "CUBLAS_STATUS_NOT_SUPPORTED" : "CUBLAS_STATUS_SUCCESS"; }
-ANSWER const char *cublasGetStatusString(int status) { return status ? "the functionality is not emulated" : "success"; }
-ANSWER int cublasLtMatrixTransformDescCreate(void **made) { return (*made = new_handle()) ? OK : 3; }
-NOTHING(cublasLtMatrixTransformDescDestroy) NOTHING(cublasLtMatrixTransformDescSetAttribute) NOTHING(cublasLtMatrixTransform)
 
 /* The stream-ordered allocator, of which no program here has shown what it holds; and a copy out of a library's variable. */
 #define REFUSES(name) ANSWER int name(void) { refused(#name); return fail(NOT_SUPPORTED); }

@@ -173,26 +173,26 @@ class Provided(Requests):
         """Return the events of the session's creation: initializers, then weights laid out anew."""
         record = self._record
         names = _by_bytes(self.graph, self.graph.initializers)
-        events: list[Malloc | Free] = []
+        loaded: list[Malloc] = []
+        later: list[Malloc | Free] = []
         for key, request in self._within(0, record.marks[0]):
             if not request.nbytes:
-                events.append(Free(self._freed_at[key]))
+                later.append(Free(self._freed_at[key]))
             elif not record.loaded or request.nanoseconds <= record.loaded:
-                label = next(names[request.nbytes], "an initializer")
-                events.append(
+                loaded.append(
                     Malloc(
                         key,
                         request.nbytes,
                         Category.PARAMETER,
                         storage=key,
-                        label=label,
+                        label=next(names[request.nbytes], "an initializer"),
                         stream=None,
                         outside_pools=self._outside,
                         rule="ort-initializer",
                     )
                 )
             else:
-                events.append(
+                later.append(
                     Malloc(
                         key,
                         request.nbytes,
@@ -202,8 +202,7 @@ class Provided(Requests):
                         rule="ort-packed-weights",
                     )
                 )
-        loaded = [event for event in events if isinstance(event, Malloc) and event.rule == "ort-initializer"]
-        return [*sorted(loaded, key=self._place), *(event for event in events if event not in loaded)]
+        return [*sorted(loaded, key=self._place), *later]
 
     def _place(self, initializer: Malloc) -> tuple[int, int]:
         """Return where an initializer stands in the file; those of the optimized graph alone are last."""
