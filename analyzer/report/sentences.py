@@ -26,7 +26,7 @@ from analyzer.report.words import (
 
 if TYPE_CHECKING:
     from analyzer.results.diagnosis import Remedy, UnderSetting
-    from analyzer.results.estimate import Estimate, MarkRow, OutOfMemory
+    from analyzer.results.estimate import Estimate, MarkRow, OutOfMemory, Room
 
 _RULES_SHOWN = 3
 _LONGEST_NAME, _LONGEST_PLACE = 200, 44
@@ -120,15 +120,30 @@ def _other_sentences(estimate: Estimate) -> list[str]:
     if displays(estimate, estimate.allowed_bytes - estimate.device_used):
         lines.append(DISPLAY)
     if estimate.with_room is not None:
-        arena = estimate.runtime == "onnxruntime"
-        here = "the arena takes smaller regions" if arena else "freed memory is given back"
-        lines.append(f"with room it would take {size(estimate.with_room.device_used)}; here {here}")
+        lines.append(_with_room(estimate, estimate.with_room))
     if estimate.doubt:
         fits = estimate.within(estimate.allowed_bytes)
         lines.append(f"it may {'fail' if fits else 'run nevertheless'}: {clean(estimate.doubt)}")
     if estimate.out_of_memory is not None and not estimate.stopped:
         lines.append(f"first failed allocation: {_ended(estimate.out_of_memory)}")
     return lines
+
+
+def _with_room(estimate: Estimate, room: Room) -> str:
+    """Return the sentence on the need with room, and on the setting that holds a larger device to a budget:
+    the runtime sees a device's memory, not a budget."""
+    arena = estimate.runtime == "onnxruntime"
+    here = "the arena takes smaller regions" if arena else "freed memory is given back"
+    sentence = f"with room it would take {size(room.device_used)}; here {here}"
+    budget = estimate.budget_bytes
+    if budget is None or budget >= estimate.usable_bytes or not estimate.within(budget):
+        return sentence
+    beside = estimate.device_used - estimate.peak_reserved
+    if arena:
+        setting = f"gpu_mem_limit={budget - beside}"
+    else:
+        setting = f"torch.cuda.set_per_process_memory_fraction ({size(budget - beside)} of its bytes)"
+    return f"{sentence}; on a larger GPU {setting} holds it to the budget"
 
 
 def _ended(failed: OutOfMemory) -> str:

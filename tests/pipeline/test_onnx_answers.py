@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -297,6 +298,12 @@ def test_a_budget_within_which_the_arena_takes_less_shows_both(
     lines = capsys.readouterr().out.splitlines()
     assert {line.partition(":")[0] for line in lines[:2]} == {"fits", "within budget"}
     assert lines[2].startswith("with room it would take ") and "the arena takes smaller regions" in lines[2]
+    setting = re.search(r"on a larger GPU gpu_mem_limit=(\d+) holds it to the budget", " ".join(lines))
+    assert setting
+    held = analyzer.analyze(
+        path, batch=256, device="h200", runtime_options={"gpu_mem_limit": int(setting[1])}
+    )
+    assert held.fits() and held.device_used <= budget
 
 
 @pytest.mark.parametrize("batch", [1, 4, 32, 85])

@@ -88,6 +88,10 @@ def test_a_saved_estimate_keeps_its_verdict(tmp_path: Path, capsys: pytest.Captu
     assert main(["report", saved, "--budget", "2GiB", "--top", "0"]) == 0
     out = capsys.readouterr().out
     assert out.startswith("fits: ") and "within budget: " in out and "with room it would take" in out
+    assert "on a larger GPU" not in out  # the budget is the whole device
+    assert main([*asked[:-1], "h200", "--budget", "2GiB", "--top", "0"]) == 0
+    out = " ".join(capsys.readouterr().out.split())
+    assert "on a larger GPU torch.cuda.set_per_process_memory_fraction (" in out
 
 
 def test_without_a_device_there_is_no_verdict(
