@@ -10,6 +10,7 @@ from itertools import accumulate
 from typing import TYPE_CHECKING
 
 from analyzer import releases
+from analyzer.devices import builds, loader
 from analyzer.report.command_line import written
 from analyzer.report.words import (
     as_typed,
@@ -119,6 +120,8 @@ def _other_sentences(estimate: Estimate) -> list[str]:
         )
     if displays(estimate, estimate.allowed_bytes - estimate.device_used):
         lines.append(DISPLAY)
+    if not estimate.device_assumed and estimate.device in loader.names():
+        lines += filter(None, [builds.missing(estimate.modelled, loader.load(estimate.device))])
     if estimate.with_room is not None:
         lines.append(_with_room(estimate, estimate.with_room))
     if estimate.doubt:
