@@ -14,11 +14,13 @@ from collections.abc import Callable
 from typing import Any
 
 from analyzer.onnx.shapes import extensions
+from analyzer.onnx.shapes.native import NodeError
 from analyzer.onnx.types import Dim, ValueType
 
 _Inputs = list["ValueType | None"]
 _Delegate = Callable[[Any], dict[str, ValueType]]
 _Results = list["ValueType | None"]
+_Constant = Callable[[str], Any]
 
 # Operators ONNX Runtime keeps in the default domain though ONNX (of that operator set) does not define them.
 IN_DEFAULT_DOMAIN = frozenset({"SimplifiedLayerNormalization", "SkipSimplifiedLayerNormalization"})
@@ -67,12 +69,16 @@ def overrides(node: Any) -> bool:
     return node.op_type in IN_DEFAULT_DOMAIN or node.op_type in _BODY_REJECTED
 
 
-def infer_contrib(node: Any, inputs: _Inputs, delegate: _Delegate) -> dict[str, ValueType]:
-    """Result name -> type, for what the rules know."""
+def infer_contrib(
+    node: Any, inputs: _Inputs, delegate: _Delegate, constant: _Constant
+) -> dict[str, ValueType]:
+    """Result name -> type, for what the rules know. constant: name -> its tensor, None where unknown."""
     rule = RULES.get(node.op_type)
     results: _Results
     if node.domain in extensions.DOMAINS:
         results = [*extensions.results(node, inputs[0] if inputs else None)]
+    elif node.op_type == "GroupQueryAttention":
+        results = _group_query_attention(node, inputs, constant)
     elif rule is not None:
         results = rule(node, inputs)
     elif node.op_type in DELEGATES:
@@ -237,8 +243,11 @@ def _multi_head_attention(node: Any, inputs: _Inputs) -> _Results:
     return [ValueType(query.dtype, (query.shape[0], query.shape[1], hidden)), present, present]
 
 
-def _group_query_attention(node: Any, inputs: _Inputs) -> _Results:
-    """Query [B, S, D], or packed with keys and values; present is like past, with room."""
+def _group_query_attention(node: Any, inputs: _Inputs, constant: _Constant) -> _Results:
+    """Query [B, S, D], or packed with keys and values. Present is as long as the total length, or as past if
+    that is longer (a buffer for all that comes): `max(total_sequence_length, past_sequence_length)`
+    (`group_query_attention_helper.h`). A total length that nothing says is that of past and query. Raises
+    NodeError, in its words, where ONNX Runtime refuses several tokens of several sequences with a past."""
     query = inputs[0]
     if query is None or query.shape is None or len(query.shape) < 3:
         return []
@@ -250,9 +259,17 @@ def _group_query_attention(node: Any, inputs: _Inputs) -> _Results:
         size = _divided(hidden, heads + 2 * groups)
         hidden = size * heads if isinstance(size, int) else ""
     past = _shape(inputs, 3)
-    room: Dim = past[2] if past and len(past) == 4 else query.shape[1]
-    if past and len(past) == 4 and past[2] == 0:
-        room = query.shape[1]
+    before: Dim = past[2] if past and len(past) == 4 else 0
+    room: Dim = query.shape[1] if before == 0 else before
+    if isinstance(before, int) and isinstance(query.shape[1], int):
+        total = constant(node.input[6])
+        if (
+            total is not None
+            and query.shape[0] not in (1, "")
+            and query.shape[1] not in (1, int(total.max()))
+        ):
+            raise NodeError("batch_size must be 1 when sequence_length > 1 and past context is given")
+        room = max(before, before + query.shape[1] if total is None else int(total.max()))
     present = ValueType(query.dtype, (query.shape[0], groups, room, size))
     return [ValueType(query.dtype, (*query.shape[:2], hidden)), present, present]
 
@@ -300,7 +317,6 @@ RULES: dict[str, Callable[[Any, _Inputs], _Results]] = {
     "Attention": _attention,
     "QAttention": _attention,
     "MultiHeadAttention": _multi_head_attention,
-    "GroupQueryAttention": _group_query_attention,
     "QuantizeLinear": _quantize,
     "DequantizeLinear": _dequantize,
     "GatherBlockQuantized": _gather_block_quantized,

@@ -159,6 +159,7 @@ def _repair_node(node: Any, structure: Structure, result: Inferred, context: Con
     inexact = any(name in result.inexact for name in node.input)
     repaired: dict[str, ValueType] = {}
     problem = ""
+    constant = result.values.get if result.values else (lambda _: None)
 
     def delegate(stand_in: Any) -> dict[str, ValueType]:
         return infer_node(stand_in, types, result.values, context, result.names)
@@ -167,7 +168,7 @@ def _repair_node(node: Any, structure: Structure, result: Inferred, context: Con
         if node.domain in DEFAULT_DOMAINS and not contrib.overrides(node):
             repaired = delegate(node)
         else:
-            repaired = contrib.infer_contrib(node, inputs, delegate)
+            repaired = contrib.infer_contrib(node, inputs, delegate, constant)
     except NodeError as error:
         problem = str(error)
     if context.symbolic:
@@ -182,7 +183,7 @@ def _repair_node(node: Any, structure: Structure, result: Inferred, context: Con
         return
     if problem and not inexact:
         raise _contradiction_error(node, inputs, problem, structure, context)
-    bound_of = bounds.bounds(node, inputs, result.values.get if result.values else (lambda _: None))
+    bound_of = bounds.bounds(node, inputs, constant)
     for position, name in enumerate(outputs):
         if not name:
             continue

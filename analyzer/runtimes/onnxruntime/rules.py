@@ -133,7 +133,7 @@ _SURE = {
     "ort-onnx-attention": ("measured", "bounded"),
     "ort-deform-conv": ("exact", "bounded"),
     "ort-cpu-deform-conv": ("measured",),
-    "ort-grouped-attention": ("bounded",),
+    "ort-grouped-attention": ("measured", "bounded"),
     "ort-n-bits": ("measured",),
 }
 _FILE = re.compile(r"([\w.]+\.(?:cc|cu|cuh|cpp))\b")

@@ -46,6 +46,9 @@ from analyzer.runtimes.onnxruntime.running import Patterns, Running
 
 RUNS = (FIRST_RUN, 2)
 _INLINE_BYTES = 127
+_ZEROS_BYTES = (
+    1024  # 256 numbers each kernel of GroupQueryAttention keeps (`kZerosCount`, group_query_attention.h)
+)
 
 
 def record(
@@ -145,6 +148,14 @@ def _kept_weights(
                 f"{node.name} weights in cuDNN's layout",
                 node.index,
                 rule="ort-recurrent-weights",
+            )
+        if node.provider == "cuda" and node.operator == "com.microsoft.GroupQueryAttention":
+            recorder.take(
+                _ZEROS_BYTES,
+                Category.WORKSPACE,
+                f"{node.name} zeros",
+                node.index,
+                rule="ort-grouped-attention",
             )
         _repack(recorder, node, graph, keys)
 

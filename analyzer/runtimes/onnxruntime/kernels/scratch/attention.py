@@ -1,6 +1,6 @@
 """Attention on CUDA, by the kernel that is chosen.
 
-Not modelled: kernels that load cuDNN or cutlass plans (bounded by their unfused intermediates).
+Not modelled: a cache that past and present share (`io_binding` to one buffer); caches in integers.
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from analyzer.libraries.cudnn.attention import forward_bytes
 from analyzer.runtimes.onnxruntime.graph import Node, RuntimeGraph
 from analyzer.runtimes.onnxruntime.kernels.scratch.registry import (
     KernelSettings,
@@ -120,7 +121,10 @@ def _onnx_attention(node: Node, graph: RuntimeGraph, settings: KernelSettings) -
             takes += [sizes.key, sizes.value]
     requests: Takes = [(size, "measured") for size in takes if size]
     if flash:
-        requests += [(size, "measured") for size in _split(sizes, settings.device.sm_count)]
+        parts = _parts(
+            sizes.width, sizes.length, sizes.batch, sizes.heads, sizes.rows, settings.device.sm_count
+        )
+        requests += [(size, "measured") for size in parts]
     elif efficient and sizes.element < 4 and sizes.value_width > _ACCUMULATED:
         requests.append((4 * sizes.batch * sizes.heads * sizes.rows * sizes.value_width, "measured"))
     return requests
@@ -152,15 +156,16 @@ def _sizes(node: Node, graph: RuntimeGraph) -> _Sizes | None:
     )
 
 
-def _split(sizes: _Sizes, processors: int) -> list[int]:
-    """Sums and results of the parts into which flash attention splits the keys where heads and rows alone
-    leave processors idle: the fewest parts that keep them at least 85 % as busy as the best number does.
+def _parts(width: int, length: int, batch: int, heads: int, rows: int, processors: int) -> list[int]:
+    """Return the bytes of sums and results of the parts into which flash attention splits `length` keys where
+    heads and rows alone leave processors idle: the fewest parts that keep them at least 85 % as busy as the
+    best number does.
 
     Source: flash_attention/flash_api.cc (`get_num_splits_and_buffer_sizes`, `num_splits_heuristic`).
     """
-    block = 256 if sizes.width <= 64 else 128 if sizes.width <= 128 else 64
-    blocks = -(-sizes.length // block)
-    work = sizes.batch * sizes.heads * -(-sizes.rows // 64)
+    block = 256 if width <= 64 else 128 if width <= 128 else 64
+    blocks = -(-length // block)
+    work = batch * heads * -(-rows // 64)
     if not work or work >= 0.8 * processors:
         return []
     most = min(128, processors, blocks)
@@ -170,15 +175,55 @@ def _split(sizes: _Sizes, processors: int) -> list[int]:
     parts = next((n for n in numbers if busy[n] >= 0.85 * max(busy.values())), 1)
     if parts == 1:
         return []
-    rows = parts * sizes.batch * sizes.heads * sizes.rows
-    return [4 * rows, 4 * rows * -(-sizes.width // 32) * 32]
+    results = parts * batch * heads * rows
+    return [4 * results, 4 * results * -(-width // 32) * 32]
+
+
+# Places of GroupQueryAttention: inputs, and the cache among the results.
+_KEY, _PAST_KEY, _PRESENT_KEY = 1, 3, 1
 
 
 @rule("cuda", "com.microsoft.GroupQueryAttention")
-def _grouped_attention(node: Node, graph: RuntimeGraph, settings: KernelSettings) -> Takes:  # noqa: ARG001
-    """group_query_attention.cc: bounded by transposed operands and unfused scores."""
-    x = graph.values[node.inputs[0]]
-    shape = x.shape or ()
+def _grouped_attention(node: Node, graph: RuntimeGraph, settings: KernelSettings) -> Takes:
+    """group_query_attention.cc: lengths of all sequences, queries turned by their positions or parted from
+    packed ones, and what the kernel takes. cuDNN's attention, from compute capability 9.0 on unless the
+    softmax is smoothed or sees a window alone: lengths again where there is a past, a workspace where there
+    is more than one query. Flash attention, from 8.0 on: a number a row, parts of the result where keys are
+    split. Memory-efficient attention: keys and values of every head where heads share them, keys turned,
+    and sums in float32 of wide heads.
+
+    Requests of the provider of ONNX Runtime 1.30 on the emulated runtime, as h200, rtx5090, a100 and t4
+    (`tests/runtimes/onnxruntime/test_grouped_attention.py`).
+    """
+    shape = shape_of(graph, node.inputs[0])
+    present = shape_of(graph, node.outputs[_PRESENT_KEY]) if len(node.outputs) > _PRESENT_KEY else ()
+    if len(shape) != 3 or len(present) != 4:
+        return [(3 * graph.values[node.inputs[0]].nbytes, "bounded")]
+    batch, rows, _ = shape
+    _, shared, length, width = present
     heads = int(node.attributes.get("num_heads", 1))
-    scores = 2 * shape[0] * heads * shape[1] ** 2 * element_bytes(graph, x.name) if len(shape) == 3 else 0
-    return [(3 * x.nbytes, "bounded"), (scores, "bounded")]
+    element = element_bytes(graph, node.inputs[0])
+    queries = element * batch * rows * heads * width
+    keys = element * batch * rows * shared * width
+    packed, turned = not node.input(_KEY), bool(node.attributes.get("do_rotary", 0))
+    own = queries if packed or turned else 0
+    lengths = 3 * 4 * batch
+    past = shape_of(graph, node.input(_PAST_KEY))
+    continued = len(past) == 4 and past[2] > 0 and rows != length
+    windowed = int(node.attributes.get("local_window_size", -1)) != -1
+    fused = not windowed and not node.attributes.get("smooth_softmax", 0)
+    capability = settings.device.compute_capability
+    if capability >= (9, 0) and fused:
+        workspace = forward_bytes(
+            (batch, heads, rows, width), shared, length, settings.device.sm_count, causal=True
+        )
+        takes = [lengths, own, 4 * batch if continued else 0, workspace]
+    elif capability >= (8, 0):
+        parts = _parts(width, length, batch, heads, rows, settings.device.sm_count)
+        takes = [4 * batch * heads * rows, *parts, lengths, own]
+    else:
+        every = element * batch * heads * length * width if heads != shared else 0
+        wide = 4 * batch * rows * heads * width if width > _ACCUMULATED else 0
+        own += keys if turned or packed else 0
+        takes = [lengths, every, every, wide, own + (keys if packed else 0)]
+    return [(size, "measured") for size in takes if size]
