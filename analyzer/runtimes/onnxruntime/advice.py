@@ -105,23 +105,23 @@ def savings(
     """Return the sessions' memory under each cheaper setting with which they run, initializers in the file's
     order.
 
-    recorded: the sessions under `options`. The arena's strategy changes nothing of what is asked for, and the
-    search for an algorithm what convolutions ask for alone.
+    recorded: the sessions under `options`. The arena's strategy changes nothing of what is asked for.
     """
-    same_arena = replace(options, arena_extend_strategy="kSameAsRequested")
-    without_pattern = replace(options, enable_mem_pattern=False)
-    by_default = replace(options, cudnn_conv_algo_search="DEFAULT")
-    changes = (  # and whether it changes the events
-        (_SAME_ARENA, same_arena, False),
-        ("enable_mem_pattern=0", without_pattern, True),
-        ("cudnn_conv_algo_search=DEFAULT", by_default, _convolves(sessions)),
-    )
+    changes = [  # and whether it changes the events
+        (_SAME_ARENA, replace(options, arena_extend_strategy="kSameAsRequested"), False),
+        ("enable_mem_pattern=0", replace(options, enable_mem_pattern=False), True),
+    ]
+    if _convolves(sessions):
+        by_default = replace(options, cudnn_conv_algo_search="DEFAULT")
+        changes.append(("cudnn_conv_algo_search=DEFAULT", by_default, True))
+    now = recorded.to_the_end(options)
     cheaper = []
     for name, changed, again in changes:
         if changed != options:
             recording = Recorded(sessions, changed, device) if again else recorded
             session = recording.to_the_end(changed)
-            if session.failure is None:
+            # In the same order of initializers, which moves what is held by more than some settings do.
+            if session.failure is None and (now.failure is not None or session.held_most < now.held_most):
                 cheaper.append(_saving(name, session))
     return tuple(cheaper)
 
