@@ -163,7 +163,12 @@ class Options:
         None, "pytorch, onnxruntime, paddle or tensorflow.", "--runtime", metavar="NAME"
     )
     runtime_options: Mapping[str, Any] = _option(
-        dict, "A setting of the runtime. Repeatable.", "--runtime-option", multiple=True, metavar="K=V"
+        dict,
+        "A setting of the runtime, or a JSON file of settings. Repeatable.",
+        "--runtime-options",
+        "--runtime-option",
+        multiple=True,
+        metavar="K=V",
     )
     release: Mapping[str, str] = _option(
         dict,

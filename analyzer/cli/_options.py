@@ -24,6 +24,7 @@ from click.core import ParameterSource
 from analyzer.cli._output import STDOUT, check_writable
 from analyzer.engines import ENGINES
 from analyzer.errors import OptionError
+from analyzer.files import UnreadableError, read_json
 from analyzer.options import Options
 from analyzer.report import formats
 from analyzer.report.attribution import KINDS
@@ -300,9 +301,12 @@ def _boolean(name: str, text: str) -> bool:
 
 
 def settings(texts: Sequence[str]) -> dict[str, str]:
-    """Parse `--runtime-option K=V` into a mapping. Raises OptionError."""
+    """Parse `--runtime-option K=V` or FILE.json into a mapping. Raises OptionError."""
     parsed: dict[str, str] = {}
     for text in texts:
+        if text.endswith(".json"):
+            parsed |= _settings_of(Path(text))
+            continue
         name, equals, value = text.partition("=")
         if not equals or not name:
             raise OptionError(
@@ -310,6 +314,25 @@ def settings(texts: Sequence[str]) -> dict[str, str]:
             )
         parsed[name] = value
     return parsed
+
+
+def _settings_of(path: Path) -> dict[str, str]:
+    """Return a file's settings: an object of names and values, or that of the CUDA provider in one of
+    providers. Raises OptionError."""
+    try:
+        content = read_json(path)
+    except UnreadableError as error:
+        raise OptionError(
+            f"--runtime-option {path}: {error}", "give a JSON object of names and values"
+        ) from None
+    if isinstance(content, dict):
+        content = content.get("CUDAExecutionProvider", content)
+    if not isinstance(content, dict) or not all(isinstance(v, str | int | float) for v in content.values()):
+        raise OptionError(
+            f"--runtime-option {path} is no object of names and values",
+            'such as {"arena_extend_strategy": "kSameAsRequested", "cudnn_conv_algo_search": "HEURISTIC"}',
+        )
+    return {name: str(int(value) if isinstance(value, bool) else value) for name, value in content.items()}
 
 
 def assumptions(texts: Sequence[str]) -> dict[str, bool | str]:

@@ -118,7 +118,7 @@ def assemble(
         notes=_notes(captured, prediction, profile, simulation, assumptions, modelled, installed),
         refused=captured.refused,
         incomplete=captured.incomplete,
-        caveats=captured.caveats,
+        caveats=(*captured.caveats, *prediction.caveats),
         unreached=captured.unreached,
         with_room=outcome.with_room or (Room(*prediction.with_room) if prediction.with_room else None),
         doubt=outcome.doubt or prediction.doubt,

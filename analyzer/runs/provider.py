@@ -51,7 +51,6 @@ def estimate_of(target: Target, options: Options, provider: Provider) -> Estimat
         engine="emulate",
         installed={},
         notes=tuple(note for note in estimate.notes if note not in captured.source.graph.notes),
-        caveats=(*estimate.caveats, *runtime.caveats),
         device_note="; ".join(
             filter(None, (f"emulated: ONNX Runtime {provider.version} itself", estimate.device_note))
         ),
@@ -64,7 +63,6 @@ class ProviderRuntime(OnnxRuntime):
     def __init__(self, target: Target, provider: Provider) -> None:
         self._target, self._provider = target, provider
         self._known: dict[tuple[SessionOptions, str], Recorded] = {}
-        self.caveats: tuple[str, ...] = ()
 
     def predict(self, source: Source, options: Options, profile: DeviceProfile) -> SessionPrediction:
         """Return the prediction from the requests of a session that ran."""
@@ -80,7 +78,6 @@ class ProviderRuntime(OnnxRuntime):
             self._known[key] = self._run(inputs, key[0], profile)
         answer = self._known[key]
         record = SessionRecord.of(answer.record, answer.guessed)
-        self.caveats = _values_that_decide(record)
         apart = settings.use_device_allocator_for_initializers
         requests = Provided(record, loaded[id(source.model)], graphs, apart)
 
@@ -94,6 +91,7 @@ class ProviderRuntime(OnnxRuntime):
                 batches=[model.batch for model in models],
                 savings=lambda used: advice.cheaper_arena(requests, used),
                 notes=(),
+                caveats=_values_that_decide(record),
                 local_bytes=record.local_bytes,
             )
 

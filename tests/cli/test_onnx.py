@@ -12,6 +12,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
+from analyzer.cli import main
 from analyzer.report import json as json_report
 from tests.paths import ROOT
 
@@ -197,3 +198,30 @@ def test_bad_input(run: Any, tmp_path: Path, name: str, options: list[str], word
     for word in words:
         assert word in err
     assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_settings_of_a_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A dictionary of providers, or of one's options; anything else is an error in one line."""
+    path = tmp_path / "options.json"
+    path.write_text(
+        '{"CUDAExecutionProvider": {"gpu_mem_limit": 1000000, "prefer_nhwc": true, "use_tf32": 0}}'
+    )
+    asked = [
+        str(ROOT / "models/cnn.onnx"),
+        "--batch",
+        "4",
+        "--device",
+        "h200",
+        "-q",
+        "--runtime-options",
+        str(path),
+    ]
+    assert main(asked) == 1
+    out = " ".join(capsys.readouterr().out.split())
+    assert "use_tf32=0 is not simulated: memory may be more, or less" in out and "gpu_mem_limit caps" in out
+    path.write_text('["gpu_mem_limit"]')
+    assert main(asked) == 2
+    assert "is no object of names and values" in capsys.readouterr().err
+    path.write_text("{")
+    assert main(asked) == 2
+    assert "Traceback" not in capsys.readouterr().err

@@ -158,6 +158,16 @@ def saving_sentence(saving: Saving, held: int, page_bytes: int) -> str | None:
     )
 
 
+def not_simulated(options: SessionOptions) -> tuple[str, ...]:
+    """Return the caveat on provider options that the simulation does not follow."""
+    if not options.not_simulated:
+        return ()
+    names = ", ".join(f"{name}={text}" for name, text in options.not_simulated)
+    return (
+        f"{names} is not simulated: memory may be more, or less; --engine emulate asks ONNX Runtime itself",
+    )
+
+
 def unmeasured(events: Iterable[AllocationEvent]) -> tuple[str, ...]:
     """Return a line on convolutions whose workspace is the nearest measured shape's."""
     names = {

@@ -27,6 +27,36 @@ _LEVELS = by_name(_NAMES_OF_LEVEL)
 FOLLOWED_ON_CPU = 2  # the CPU provider's blocked layouts, which the highest level chooses, are not predicted
 _ARENAS = {"cuda": "gpu", "cpu": "cpu"}
 _NO_LIMIT = ("", "0", "18446744073709551615")
+# Options that change no memory of the GPU's, of the provider and of a session.
+_WITHOUT_EFFECT = frozenset(
+    [
+        "device_id",
+        "do_copy_in_default_stream",
+        "enable_cpu_mem_arena",
+        "enable_profiling",
+        "enable_skip_layer_norm_strict_mode",
+        "has_user_compute_stream",
+        "inter_op_num_threads",
+        "log_severity_level",
+        "log_verbosity_level",
+        "logid",
+        "profile_file_prefix",
+        "tunable_op_max_tuning_duration_ms",
+        "tunable_op_tuning_enable",
+        "use_ep_level_unified_stream",
+        "user_compute_stream",
+    ]
+)
+# Provider options that choose kernels or their workspaces, and their defaults: ONNX Runtime itself takes
+# them, emulated; the simulation does not follow them.
+_NOT_SIMULATED = {
+    "cudnn_conv1d_pad_to_nc1d": "0",
+    "cudnn_conv_use_max_workspace": "1",
+    "fuse_conv_bias": "0",
+    "sdpa_kernel": "0",
+    "tunable_op_enable": "0",
+    "use_tf32": "1",
+}
 
 Reader = Callable[[str, str], Any]
 
@@ -107,7 +137,8 @@ class SessionOptions:
     Two are no options of ONNX Runtime's, but say how it is used. io_binding: "caller", inputs and outputs lie
     in memory of the caller's; "device", so do inputs, and outputs are bound by their device alone
     (`bind_output(name)`). shared_with: files of other sessions of the process that take the same arena
-    (`use_env_allocators`).
+    (`use_env_allocators`). not_simulated: provider options that the simulation does not follow, where they
+    are not the default.
     """
 
     provider: str = _option("cuda", _provider)
@@ -125,6 +156,7 @@ class SessionOptions:
     use_env_allocators: bool = _option(False, _switch)
     shared_with: tuple[str, ...] = _option((), _files)
     threads: int = _option(1, _count, "intra_op_num_threads")
+    not_simulated: tuple[tuple[str, str], ...] = ()
 
     def arena(self, device_bytes: int | None = None) -> StreamArena:
         """Return a session's unused arena. device_bytes: of the device's memory; None: no end."""
@@ -157,7 +189,7 @@ class SessionOptions:
             name: str(int(value) if isinstance(value, bool) else value)
             for name, value in values.items()
             if value is not None
-        }
+        } | dict(self.not_simulated)
 
     def run_entries(self) -> dict[str, str]:
         """Return each run's configuration (`add_run_config_entry`): whether the arena frees idle regions."""
@@ -166,23 +198,31 @@ class SessionOptions:
         return {"memory.enable_memory_arena_shrinkage": f"{_ARENAS[self.provider]}:0"}
 
 
-_OPTIONS = {item.name: item for item in fields(SessionOptions)}
+_OPTIONS = {item.name: item for item in fields(SessionOptions) if "read" in item.metadata}
 _ALIASES = {alias: item.name for item in _OPTIONS.values() for alias in item.metadata["aliases"]}
 
 
 def parse(options: Mapping[str, Any]) -> SessionOptions:
     """Options from text, as `--runtime-option NAME=VALUE` gives them. Raises OptionError."""
     chosen: dict[str, Any] = {}
+    others: dict[str, str] = {}
     for name, text in options.items():
         plain = name.removeprefix("session.").removeprefix("memory.")
         option = _ALIASES.get(plain, plain)
+        if option in _WITHOUT_EFFECT:
+            continue
+        if option in _NOT_SIMULATED:
+            number = str(int(_switch(name, str(text)))) if option != "sdpa_kernel" else str(text)
+            if number != _NOT_SIMULATED[option]:
+                others[option] = number
+            continue
         if option not in _OPTIONS:
             raise OptionError(
                 f"unknown ONNX Runtime option {name!r}",
                 f"{did_you_mean(plain, _OPTIONS)}options: {', '.join(sorted(_OPTIONS))}",
             )
         chosen[option] = _OPTIONS[option].metadata["read"](name, str(text))
-    settings = SessionOptions(**chosen)
+    settings = SessionOptions(**chosen, not_simulated=tuple(sorted(others.items())))
     if settings.enable_cuda_graph:
         if settings.provider != "cuda":
             raise OptionError(

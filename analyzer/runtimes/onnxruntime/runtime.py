@@ -106,6 +106,7 @@ def predict(
             *graph.notes,
             *unmodelled.notes(graph, settings.provider, settings.graph_optimization_level),
         ),
+        caveats=advice.not_simulated(settings),
     )
 
 
@@ -119,11 +120,12 @@ def predicted(
     batches: Sequence[int | None],
     savings: Callable[[SessionOptions], Sequence[Saving]],
     notes: Sequence[str],
+    caveats: tuple[str, ...] = (),
     local_bytes: int = 0,
 ) -> SessionPrediction:
     """Predict from a session's requests. graph, run_graphs: as of `SessionPrediction`; batches: of every run,
-    or one of all; savings: under cheaper settings than those given; notes: on the requests. local_bytes: of
-    the threads' own memory, beside the context's."""
+    or one of all; savings: under cheaper settings than those given; notes, caveats: on the requests.
+    local_bytes: of the threads' own memory, beside the context's."""
     on_gpu = settings.provider == "cuda"
     session_bytes, bound_bytes = outside.outside_arena(graph, settings, device)
     outside_bytes = session_bytes + bound_bytes + local_bytes
@@ -165,6 +167,7 @@ def predicted(
         else Capped(failure.limit + pages + outside_bytes - held, "gpu_mem_limit caps the arena"),
         ranges=(result.orders.peaks, result.orders.held),
         doubt=result.orders.doubt,
+        caveats=caveats,
         page_bytes=pages - held,
         growth=advice.largest_region(simulation),
         after_runs=_after_runs(simulation, batches, outside_bytes),

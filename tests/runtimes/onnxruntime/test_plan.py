@@ -14,6 +14,7 @@ from onnx import TensorProto, helper
 
 from analyzer.errors import OptionError
 from analyzer.parametric.lanes import Lanes
+from analyzer.runtimes.onnxruntime.advice import not_simulated
 from analyzer.runtimes.onnxruntime.graph import Node, RuntimeGraph, Value
 from analyzer.runtimes.onnxruntime.load import load
 from analyzer.runtimes.onnxruntime.options import SessionOptions, parse
@@ -425,6 +426,27 @@ def test_texts_that_are_none(name: str, text: str) -> None:
     with pytest.raises(OptionError) as caught:
         parse({name: text})
     assert repr(text) in str(caught.value) or text in str(caught.value)
+
+
+def test_a_dictionary_of_the_documentation_is_taken() -> None:
+    """`CUDA-ExecutionProvider`, "Using the provider": what changes nothing, and what is not followed, is known."""
+    pasted = {
+        "device_id": 0,
+        "arena_extend_strategy": "kNextPowerOfTwo",
+        "gpu_mem_limit": 2 * 1024 * 1024 * 1024,
+        "cudnn_conv_algo_search": "EXHAUSTIVE",
+        "do_copy_in_default_stream": True,
+        "cudnn_conv_use_max_workspace": "1",
+        "use_tf32": 0,
+        "sdpa_kernel": 16,
+    }
+    options = parse(pasted)
+    assert options.not_simulated == (("sdpa_kernel", "16"), ("use_tf32", "0"))
+    assert options.gpu_mem_limit == 2 << 30 and options.provider_options()["use_tf32"] == "0"
+    (caveat,) = not_simulated(options)
+    assert caveat.startswith("sdpa_kernel=16, use_tf32=0 is not simulated: ")
+    with pytest.raises(OptionError, match="use_tf32 is 'maybe'"):
+        parse({"use_tf32": "maybe"})
 
 
 def test_a_misspelt_option_is_told_what_was_meant() -> None:
