@@ -108,6 +108,14 @@ _CONVENTIONS = (
         ("Loop",),
     ),
     Rule(
+        "ort-scan-axis",
+        "Scan transposes what it scans along another axis than the first, and results that it puts together"
+        " along another one, into buffers of their own.",
+        "core/providers/cpu/controlflow/scan_9.cc (SetupInputs, TransposeOutput)",
+        _RUNNING,
+        ("Scan",),
+    ),
+    Rule(
         "ort-scan-state",
         "Scan takes two buffers a state, which its iterations write in turn; one for two iterations, none for"
         " one.",

@@ -218,37 +218,57 @@ class Running:
             recorder.give(key)
 
     def _scan(self, node: Node) -> None:
-        """The results first, then for each state two buffers that iterations write in turn (one for two
-        iterations, none for one); an iteration writes into these and into its part of each result, without a
-        pattern.
+        """What is scanned along another axis than the first is transposed into a buffer of its own; so is a
+        result, which iterations write into a buffer and which is made from it at the end. The other results,
+        then for each state two buffers that iterations write in turn (one for two iterations, none for one);
+        an iteration writes into these and into its part of each result, without a pattern.
 
-        Source: `core/providers/cpu/controlflow/scan_utils.cc` (`LoopStateVariable`)."""
-        recorder = self.recorder
-        for name in node.outputs:
-            if name:
-                self.allocate(name, node.index)
+        Source: `core/providers/cpu/controlflow/scan_9.cc` (`SetupInputs`, `AllocateOutputTensors`,
+        `TransposeOutput`), `scan_utils.cc` (`LoopStateVariable`, `OutputIterator`)."""
         count = int(node.attributes.get("num_scan_inputs", 0))
-        states = node.inputs[: len(node.inputs) - count]
-        axes = node.attributes.get("scan_input_axes") or [0]
-        scanned = self.graph.values[node.inputs[len(states)]].shape if count else None
-        steps = scanned[int(axes[0])] if scanned else 3
-        turns = [
-            recorder.take(
-                self.graph.values[name].nbytes,
-                Category.ACTIVATION,
-                f"{name} of an iteration",
-                node.index,
-                rule="ort-scan-state",
-            )
+        states, scanned = node.inputs[: len(node.inputs) - count], node.inputs[len(node.inputs) - count :]
+        axes = self._axes(node, "scan_input_axes", scanned)
+        shape = self.graph.values[scanned[0]].shape if scanned else None
+        steps = shape[axes[0]] if shape else 3
+        results = node.outputs[len(states) :]
+        turned = [
+            name
+            for name, axis in zip(results, self._axes(node, "scan_output_axes", results), strict=True)
+            if axis
+        ]
+        kept = [
+            self._take(name, node, "transposed", "ort-scan-axis")
+            for name, axis in zip(scanned, axes, strict=True)
+            if axis
+        ]
+        for name in node.outputs:
+            if name and name not in turned:
+                self.allocate(name, node.index)
+        kept += [
+            self._take(name, node, "of an iteration", "ort-scan-state")
             for name in states
             if name
             for _ in range(min(max(steps - 1, 0), 2))
         ]
+        kept += [self._take(name, node, "transposed", "ort-scan-axis") for name in turned if name]
         for attribute in node.bodies:
             for key in self._inner(node, attribute, iteration=True, given=True).held():
-                recorder.give(key)
-        for key in turns:
-            recorder.give(key)
+                self.recorder.give(key)
+        for name in filter(None, turned):
+            self.allocate(name, node.index)
+        for key in kept:
+            self.recorder.give(key)
+
+    def _axes(self, node: Node, attribute: str, names: list[str]) -> list[int]:
+        """Return the axis along which each is scanned, from the front; 0 by default."""
+        axes = node.attributes.get(attribute) or [0] * len(names)
+        shapes = [self.graph.values[name].shape if name else None for name in names]
+        return [int(axis) % len(shape) if shape else 0 for axis, shape in zip(axes, shapes, strict=True)]
+
+    def _take(self, name: str, node: Node, manner: str, rule: str) -> int:
+        """Take a buffer as large as a value, beside it; return its key."""
+        nbytes = self.graph.values[name].nbytes
+        return self.recorder.take(nbytes, Category.ACTIVATION, f"{name} {manner}", node.index, rule=rule)
 
 
 def _whole_chunks(nbytes: int) -> int:

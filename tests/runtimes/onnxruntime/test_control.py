@@ -81,10 +81,23 @@ def scan(steps: int) -> onnx.ModelProto:
     return _model(node, [steps, WIDTH], [items])
 
 
+def scan_along_columns(steps: int) -> onnx.ModelProto:
+    """As `scan`, its items and results in the columns: one axis from the front, one from the back."""
+    model = scan(steps)
+    model.graph.initializer[0].CopyFrom(
+        numpy_helper.from_array(np.zeros((WIDTH, steps), np.float32), "items")
+    )
+    for name, axis in (("scan_input_axes", 1), ("scan_output_axes", -1)):
+        model.graph.node[1].attribute.append(helper.make_attribute(name, [axis]))
+    model.graph.output[1].CopyFrom(_value("z", [WIDTH, steps]))
+    return model
+
+
 @pytest.mark.parametrize("count", [1, 2, 3, 7])
-@pytest.mark.parametrize("make", [loop, scan])
+@pytest.mark.parametrize("make", [loop, scan, scan_along_columns])
 def test_iterations(make: Any, count: int, tmp_path: Path) -> None:
-    """What a Loop stacks stays until it is joined; a Scan's states take turns in two buffers."""
+    """What a Loop stacks stays until it is joined; a Scan's states take turns in two buffers, and what it scans
+    along columns is transposed."""
     model = make(count)
     predicted = predict(
         model.SerializeToString(),
