@@ -63,8 +63,19 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "repeatable"))
 # A capture makes objects by the hundred thousand and keeps them: looking for cycles among them every 700 takes a third of the time.
 gc.set_threshold(20_000)
 
-# The file whose tests run.
+# The file whose tests run; none where what is there is to be put out of the search again. `what_if` thaws what it
+# froze, and that with it; counting what is frozen (`gc.get_freeze_count`) walks through all of it, a fifth of a
+# second a test in a process that has imported everything.
 _running: list[Path] = []
+_unfreeze = gc.unfreeze
+
+
+def _thaw() -> None:
+    _running.clear()
+    _unfreeze()
+
+
+gc.unfreeze = _thaw
 
 # What takes longest begins first, so that all processes end at about the same time: few tests, of a quarter of a minute and more each.
 LONGEST = (
@@ -91,9 +102,7 @@ def pytest_cmdline_main(config: pytest.Config) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_protocol(item: pytest.Item) -> None:
-    if (
-        _running != [item.path] or not gc.get_freeze_count()
-    ):  # `what_if` thaws what it froze, and that with it
+    if _running != [item.path]:
         _running[:] = [item.path]
         gc.collect()
         gc.freeze()
