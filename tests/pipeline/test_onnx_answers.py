@@ -333,3 +333,16 @@ def test_liveness_of_the_files_graph_is_told_from_the_runtimes(tmp_path: Path) -
 
     assert meaning("all") == (True, "of the file's graph, unfused")
     assert meaning("disable_all") == (False, "tensors freed at last use")
+
+
+def test_layer_normalization_of_an_earlier_operator_set_needs_no_guess(tmp_path: Path) -> None:
+    """ONNX has it since operator set 17, ONNX Runtime in all of them."""
+    text = (
+        '<ir_version: 8, opset_import: ["":14]> g (float[batch,16,64] x, float[64] s) => (float[batch,16,64] z)'
+        " { y = LayerNormalization <axis=-1> (x, s) z = Relu (y) }"
+    )
+    path = tmp_path / "early.onnx"
+    onnx.save(parser.parse_model(text), path)
+    estimate = analyzer.analyze(path, batch=4, device="h200")
+    assert not any("guess" in note for note in estimate.notes) and not estimate.certainty.unknown_operators
+    assert [row.shape for row in estimate.tensors if row.name.endswith("y")] == [(4, 16, 64)]
