@@ -28,3 +28,12 @@ def command(module: str, *arguments: str, folders: Sequence[str] = (FOLDER,)) ->
     """Return the command that runs a module with arguments. folders: further folders it imports from."""
     # -P: the folder in which the command is typed may hold files with the names of modules.
     return [sys.executable, "-P", "-c", _START, module, json.dumps(list(folders)), *arguments]
+
+
+def error_stream() -> int:
+    """Return the descriptor a child prints to: this process's stderr, also where Python's has none of its own
+    (a test's, a notebook's, a redirected one)."""
+    try:
+        return sys.stderr.fileno()
+    except (AttributeError, OSError, ValueError):
+        return 2

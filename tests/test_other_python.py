@@ -7,6 +7,7 @@ other Python from there would be another torch. The other torch is a stand-in th
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import shutil
@@ -17,6 +18,7 @@ from pathlib import Path
 
 import pytest
 
+from analyzer import child
 from tests.fresh import Fresh, fresh
 from tests.paths import MODELS
 
@@ -156,3 +158,11 @@ def test_a_real_build(door: str, own: Fresh) -> None:
     done = own.run(f"ANALYZER_PYTHON={python} analyze {DOORS[door]} --device rtx4090")
     assert done.returncode == 0, done.stderr
     assert "torch 2." in done.stdout and "emulated" in done.stdout
+
+
+def test_a_child_prints_where_stderr_has_no_descriptor(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A redirected stderr is an object of Python's alone: what is emulated there ended in an internal error."""
+    monkeypatch.setattr(sys, "stderr", io.StringIO())
+    assert child.error_stream() == 2
+    monkeypatch.setattr(sys, "stderr", None)
+    assert child.error_stream() == 2

@@ -27,6 +27,7 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 
+from analyzer import child
 from analyzer.devices import DeviceProfile
 from analyzer.emulation import library
 from analyzer.emulation.device import described
@@ -188,7 +189,7 @@ def _together(
                     subprocess.Popen(
                         process.command,
                         env=dict(process.variables),
-                        stdout=sys.stderr.fileno(),
+                        stdout=child.error_stream(),
                         start_new_session=True,
                     )
                 )

@@ -66,7 +66,7 @@ def start(request: str) -> str:
         path.write_text(request, "utf-8")
         with subprocess.Popen(
             child.command("analyzer.engines.emulated", str(path), str(answer), str(os.getpid())),
-            stdout=sys.stderr.fileno(),
+            stdout=child.error_stream(),
         ) as process:
             _running.append(process)
             code = process.wait()

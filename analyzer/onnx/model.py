@@ -39,6 +39,7 @@ class ShapedModel:
     has_functions: bool = False
     refused: tuple[str, ...] = ()
     absent: tuple[str, ...] = ()
+    ir_version: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +71,14 @@ class OpenedModel:
         shapes = infer_shapes(self.structure, self.proto, batch, inputs, self.folder, values, assume, known)
         refused = (*self.short, *shapes.binding.refused)
         return ShapedModel(
-            self.structure, shapes, self.opset, batch, self.has_functions, refused, self.absent
+            self.structure,
+            shapes,
+            self.opset,
+            batch,
+            self.has_functions,
+            refused,
+            self.absent,
+            self.proto.ir_version,
         )
 
 

@@ -116,7 +116,7 @@ def assemble(
             kept_and_spare(captured.profile, profile.usable_bytes),
         ),
         notes=_notes(captured, prediction, profile, simulation, assumptions, modelled, installed),
-        refused=captured.refused,
+        refused=(*captured.refused, *prediction.refused),
         incomplete=captured.incomplete,
         caveats=(*captured.caveats, *prediction.caveats),
         unreached=captured.unreached,

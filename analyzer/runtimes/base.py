@@ -143,7 +143,7 @@ class Prediction:
     after_runs: what is left after each of its runs, where it has runs.
     ranges: least and most bytes allocated and held at the peak, where they differ from process to process;
         doubt: why another process may run out of memory where this one does not, or the other way round.
-    caveats: as of `Estimate`, of the runtime.
+    caveats, refused: as of `Estimate`, of the runtime.
     """
 
     events: tuple[AllocationEvent, ...]
@@ -166,6 +166,7 @@ class Prediction:
     ranges: tuple[tuple[int, int], tuple[int, int]] | None = None
     doubt: str = ""
     caveats: tuple[str, ...] = ()
+    refused: tuple[str, ...] = ()
     page_bytes: int = 0
     growth: str = ""
     with_room: tuple[int, int, int] | None = None

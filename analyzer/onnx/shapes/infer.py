@@ -167,7 +167,7 @@ def _repair_node(node: Any, structure: Structure, result: Inferred, context: Con
     try:
         if node.domain in DEFAULT_DOMAINS and not contrib.overrides(node):
             repaired = delegate(node)
-        if not repaired:  # or one that ONNX defines in later operator sets alone: LayerNormalization before 17
+        if not repaired:  # or one that ONNX defines in later operator sets: LayerNormalization before 17
             repaired = contrib.infer_contrib(node, inputs, delegate, constant)
     except NodeError as error:
         problem = str(error)

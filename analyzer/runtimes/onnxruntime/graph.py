@@ -97,7 +97,7 @@ class RuntimeGraph:
     release: of ONNX Runtime, whose rewrites these are. functions_first: whether functions are replaced by
     their bodies before anything else (`rewrite/bodies.py`).
     overridable: initializers that are only an input's default. outer: what a subgraph reads from around it;
-    `fixed`: those of them that are constants there.
+    `fixed`: those of them that are constants there. `refusals`: why ONNX Runtime does not run it.
     """
 
     nodes: dict[int, Node]
@@ -108,6 +108,7 @@ class RuntimeGraph:
     opset: int
     next_index: int
     notes: list[str] = field(default_factory=list)
+    refusals: list[str] = field(default_factory=list)
     outer: frozenset[str] = frozenset()
     fixed: frozenset[str] = frozenset()
     tokens: int = 0

@@ -21,7 +21,7 @@ from analyzer.releases import Release
 from analyzer.runtimes.base import Capped, Description, HeldAfter, Prediction, Runtime, Saving, Source
 from analyzer.runtimes.batches import Batches, ParametricCapture
 from analyzer.runtimes.events import Malloc
-from analyzer.runtimes.onnxruntime import advice, outside
+from analyzer.runtimes.onnxruntime import advice, outside, reads
 from analyzer.runtimes.onnxruntime.batches import SessionBatches
 from analyzer.runtimes.onnxruntime.course import Recorded, Requests, course
 from analyzer.runtimes.onnxruntime.frame import Frame, prepare
@@ -107,6 +107,7 @@ def predict(
             *unmodelled.notes(graph, settings.provider, settings.graph_optimization_level),
         ),
         caveats=advice.not_simulated(settings),
+        refused=(*reads.refusals(model.ir_version, model.opset, release), *graph.refusals),
     )
 
 
@@ -121,10 +122,11 @@ def predicted(
     savings: Callable[[SessionOptions], Sequence[Saving]],
     notes: Sequence[str],
     caveats: tuple[str, ...] = (),
+    refused: tuple[str, ...] = (),
     local_bytes: int = 0,
 ) -> SessionPrediction:
     """Predict from a session's requests. graph, run_graphs: as of `SessionPrediction`; batches: of every run,
-    or one of all; savings: under cheaper settings than those given; notes, caveats: on the requests.
+    or one of all; savings: under cheaper settings than those given; notes, caveats, refused: on the requests.
     local_bytes: of the threads' own memory, beside the context's."""
     on_gpu = settings.provider == "cuda"
     session_bytes, bound_bytes = outside.outside_arena(graph, settings, device)
@@ -168,6 +170,7 @@ def predicted(
         ranges=(result.orders.peaks, result.orders.held),
         doubt=result.orders.doubt,
         caveats=caveats,
+        refused=tuple(dict.fromkeys(refused)),
         page_bytes=pages - held,
         growth=advice.largest_region(simulation),
         after_runs=_after_runs(simulation, batches, outside_bytes),

@@ -148,7 +148,7 @@ def _name_missing(graph: RuntimeGraph, provider: str) -> None:
         node.provider = provider
     names = sorted({node.operator for node in missing if node.domain in registered.OWN_DOMAINS})
     if names:
-        graph.notes.append(
-            f"ONNX Runtime has no kernel for {', '.join(names)} of these types or versions and refuses this"
-            " model"
-        )
+        graph.refusals.append(f"no kernel for {', '.join(names)} of these types or versions")
+    graph.refusals += [
+        reason for node in graph.nodes.values() for body in node.bodies.values() for reason in body.refusals
+    ]
