@@ -63,6 +63,9 @@ assert loose.to_sparse_csr().values().numel() == loose.to_sparse_csc().values().
 tight = loose.coalesce()
 assert tight.to_sparse_csr().values().numel() == tight.to_sparse_csc().values().numel() == 2000
 assert len(tight.to_sparse_csr().to_sparse_bsr((4, 4)).values()) == 2000  # of 250,000 blocks at most
+crossed = tight.to_sparse_bsr((4, 4)), tight.to_sparse_bsc((4, 4)), loose.to_sparse_bsr((4, 4))
+crossed += tight.to_sparse_csc().to_sparse_bsr((4, 4)), tight.to_sparse_csr().to_sparse_bsc((4, 4))
+assert [len(blocks.values()) for blocks in crossed] == [2000] * 5
 """
 
 
