@@ -150,3 +150,12 @@ def test_a_sparse_tensor_of_real_places_and_large_values(recorder: Recorder) -> 
     matrix = torch.sparse_coo_tensor(places, torch.ones(300_000), (300_000, 300_000)).coalesce()
     assert matrix._nnz() == 299_999 and matrix.values().sum().item() == 300_000
     assert matrix.cuda()._nnz() == 299_999 and "aten::_coalesce" not in operators(recorder)
+
+
+@pytest.mark.parametrize("index", [slice(None, None, 2), (slice(None), 0), "mask", torch.tensor([1, 3])])
+def test_a_number_assigned_on_the_host_takes_no_memory_of_the_device(index: Any, recorder: Recorder) -> None:
+    """Before, it was a scalar on the device, and what it was written to was gathered there."""
+    x = torch.empty(SHAPE)
+    x[x > 1 if index == "mask" else index] = 3.0
+    assert x.device.type == "cpu"
+    assert not operators(recorder)
