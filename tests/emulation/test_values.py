@@ -54,6 +54,9 @@ SPARSE = """
 x = torch.randn(3000, 3000, device="cuda")
 kept = x.to_sparse(), x.view(3000, 1500, 2).to_sparse(2), x.to_sparse_csr()
 assert [t._nnz() for t in kept] == [9_000_000, 4_500_000, 9_000_000]
+many = torch.zeros(3000, 3000)
+many[::10, ::10] = 1.0
+assert many.cuda().to_sparse()._nnz() == many.cuda().to_sparse_csr().values().numel() == 90_000
 half = torch.ones(100, 100).mul(torch.arange(100) % 2).cuda()
 assert half.to_sparse()._nnz() == half.to_sparse_csc()._nnz() == 5000
 assert half.to_sparse_csr().values().numel() == half.to_sparse_csc().values().numel() == 5000

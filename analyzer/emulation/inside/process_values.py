@@ -175,6 +175,14 @@ class ProcessValues:
                 self._contents.put(tensor, self._stand_in(op, call.args, tensor), True)
             else:
                 self._contents.forget(tensor)
+        if op.name == "copy_" and not computed:
+            self._count_copied(call.argument("self"), call.argument("src"))
+
+    def _count_copied(self, target: torch.Tensor, source: torch.Tensor) -> None:
+        """Count what is not zero of a host tensor that fills a storage: `tensor.cuda()` is such a copy."""
+        whole = target.is_contiguous() and target.nbytes == target.untyped_storage().nbytes()
+        if whole and source.device.type == "cpu" and source.shape == target.shape:
+            self._known_values.counts.copied(source, target)
 
     def _stand_in(self, op: _Operator, args: Any, tensor: torch.Tensor) -> torch.Tensor:
         """Return what a healthy run would most likely have."""

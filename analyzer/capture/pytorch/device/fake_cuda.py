@@ -352,7 +352,7 @@ class FakeCuda(TorchFunctionMode):
     def _assign(self, tensor: torch.Tensor, index: Any, value: Any) -> None:
         """Assign to a slice; a number becomes a host scalar (`python_variable_indexing.cpp`)."""
         if tensor.is_meta and self._host is not None:
-            self._host.touched(tensor, index)
+            self._host.touched(tensor, 0 if isinstance(value, (bool, int, float)) else index)
         arguments = (tensor, index, value)
         if _real(arguments):
             self._on_host(_SETITEM, arguments, {})
