@@ -54,6 +54,9 @@ SPARSE = """
 x = torch.randn(3000, 3000, device="cuda")
 kept = x.to_sparse(), x.view(3000, 1500, 2).to_sparse(2), x.to_sparse_csr()
 assert [t._nnz() for t in kept] == [9_000_000, 4_500_000, 9_000_000]
+many = torch.zeros(3000, 3000)
+many[::10, ::10] = 1.0
+assert many.cuda().to_sparse()._nnz() == many.cuda().to_sparse_csr().values().numel() == 90_000
 half = torch.ones(100, 100).mul(torch.arange(100) % 2).cuda()
 assert half.to_sparse()._nnz() == half.to_sparse_csc()._nnz() == 5000
 assert half.to_sparse_csr().values().numel() == half.to_sparse_csc().values().numel() == 5000
@@ -63,6 +66,9 @@ assert loose.to_sparse_csr().values().numel() == loose.to_sparse_csc().values().
 tight = loose.coalesce()
 assert tight.to_sparse_csr().values().numel() == tight.to_sparse_csc().values().numel() == 2000
 assert len(tight.to_sparse_csr().to_sparse_bsr((4, 4)).values()) == 2000  # of 250,000 blocks at most
+crossed = tight.to_sparse_bsr((4, 4)), tight.to_sparse_bsc((4, 4)), loose.to_sparse_bsr((4, 4))
+crossed += tight.to_sparse_csc().to_sparse_bsr((4, 4)), tight.to_sparse_csr().to_sparse_bsc((4, 4))
+assert [len(blocks.values()) for blocks in crossed] == [2000] * 5
 """
 
 

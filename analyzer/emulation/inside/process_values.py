@@ -37,6 +37,7 @@ from values.counts import rows
 from values.distinct import slices
 from values.known import KnownValues
 
+aten = torch.ops.aten
 MOST_WAITS = 1000
 _UNIQUE_ASKS = 4  # how often `unique` reads how many there are
 _LARGE_NORM = 100.0
@@ -50,8 +51,10 @@ _COALESCING = ("mm", "addmm", "mv", "addmv", "bmm", "_sparse_addmm")
 # whether of the transposed tensor.
 _COMPRESSING_FROM = {"_to_sparse_csr": False, "_to_sparse_csc": True}
 # Blocks are made on the host, of what lies in the same order (`_compressed_to_block_compressed_cpu`,
-# TensorConversions.cpp).
+# TensorConversions.cpp); of another layout by way of that (`coo_to_sparse_bsr`,
+# `sparse_compressed_to_sparse_bsr`).
 _BLOCKED_FROM = {"_to_sparse_bsr": torch.sparse_csr, "_to_sparse_bsc": torch.sparse_csc}
+_COMPRESSES = {torch.sparse_csr: aten._to_sparse_csr.default, torch.sparse_csc: aten._to_sparse_csc.default}
 # They look at numbers before they go on (LinearAlgebra.cpp, BatchLinearAlgebra.cpp, DistributionTemplates.h
 # of aten/src/ATen/native).
 _ASKING = ("linalg_eig", "linalg_matrix_exp", "normal")
@@ -107,6 +110,8 @@ class ProcessValues:
             op = self._operators[func] = _Operator(func)
         if op.is_view:
             return run(*args, **kwargs)
+        if op.name in _BLOCKED_FROM and args[0].layout in (torch.sparse_coo, *_COMPRESSES):
+            args = (self._compressed(args[0], _BLOCKED_FROM[op.name]), *args[1:])
         call, known_values = DispatchedCall(func, args, kwargs), self._known_values
         operands = tensors((*args, *kwargs.values()))
         written = tensors(map(call.argument, op.writes))
@@ -116,8 +121,8 @@ class ProcessValues:
         values = known_values.operands(func, operands, written) if on_device or _makes_there(kwargs) else None
         most = known_values.most_not_zero(call) if on_device else None
         sizes = self._sizes_asked(op, call, operands) if on_device else []
-        blocked = op.name in _BLOCKED_FROM and args[0].layout is _BLOCKED_FROM[op.name]
-        if blocked and on_device:
+        blocked = on_device and op.name in _BLOCKED_FROM and args[0].layout is _BLOCKED_FROM[op.name]
+        if blocked:
             self._spread(args[0], call.argument("blocksize"))
         reads = op.reads or blocked
         RUNTIME.emulated_begin(int(not reads), (ctypes.c_int64 * len(sizes))(*sizes), len(sizes))
@@ -170,6 +175,14 @@ class ProcessValues:
                 self._contents.put(tensor, self._stand_in(op, call.args, tensor), True)
             else:
                 self._contents.forget(tensor)
+        if op.name == "copy_" and not computed:
+            self._count_copied(call.argument("self"), call.argument("src"))
+
+    def _count_copied(self, target: torch.Tensor, source: torch.Tensor) -> None:
+        """Count what is not zero of a host tensor that fills a storage: `tensor.cuda()` is such a copy."""
+        whole = target.is_contiguous() and target.nbytes == target.untyped_storage().nbytes()
+        if whole and source.device.type == "cpu" and source.shape == target.shape:
+            self._known_values.counts.copied(source, target)
 
     def _stand_in(self, op: _Operator, args: Any, tensor: torch.Tensor) -> torch.Tensor:
         """Return what a healthy run would most likely have."""
@@ -295,6 +308,16 @@ class ProcessValues:
         if assumed is None:
             return entries if value is None else slices(value, 1)[0].shape[1]
         return int(assumed)
+
+    def _compressed(self, matrix: torch.Tensor, layout: torch.layout) -> torch.Tensor:
+        """Return a matrix as one of this compressed layout, which it may be."""
+        compress = _COMPRESSES[layout]
+
+        def run(*args: Any) -> Any:
+            with torch._C._AutoDispatchBelowAutograd():
+                return compress(*args)
+
+        return matrix if matrix.layout is layout else self.call(compress, run, (matrix,), {})
 
     def _spread(self, matrix: torch.Tensor, blocks: Sequence[int]) -> None:
         """Let indices that are not known lie in as many blocks as they can: each in one of its own, or one in

@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy
 import torch
+from torch.nn.functional import scaled_dot_product_attention
 from torch.nn.parameter import UninitializedBuffer, UninitializedParameter
 from torch.overrides import TorchFunctionMode
 from torch.utils._device import _device_constructors
@@ -42,6 +43,7 @@ from analyzer.capture.pytorch.device.host import (
     data_of,
 )
 from analyzer.capture.pytorch.device.placement import Placement, is_cuda
+from analyzer.capture.pytorch.kernels.attention import AttentionChoice
 from analyzer.capture.pytorch.kernels.slices import SLICES_WHOLE, sliced_whole
 from analyzer.capture.pytorch.patches import replaced
 from analyzer.capture.pytorch.recording.parts import is_sparse, unwraps_itself
@@ -90,6 +92,7 @@ class FakeCuda(TorchFunctionMode):
             tensor.__getitem__: self._take,
             tensor.new: self._new,
             tensor.backward: self._backward,
+            scaled_dot_product_attention: self._attend,
             **{
                 function: self._healthy(function, finite)
                 for finite, names in (
@@ -111,6 +114,7 @@ class FakeCuda(TorchFunctionMode):
         self._addresses: dict[int, int] = {}
         self._next_address = itertools.count(1 << 40, 1 << 32)
         self._nested: Any = None  # the function a nested tensor is busy with
+        self._attention = AttentionChoice(recorder.compatible)
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
@@ -175,6 +179,14 @@ class FakeCuda(TorchFunctionMode):
             return func(*args, **kwargs)
         finally:
             _push_on_torch_dispatch_stack(mode)
+
+    def _attend(self, query: Any, *args: Any, **kwargs: Any) -> torch.Tensor:
+        """Attention inside a transform of `torch.func`: tensors it wraps do not have the key that the choice
+        of a kernel is registered for (`kKeysToPropagateToWrapper`, `functorch/TensorWrapper.cpp`)."""
+        transformed = torch._C._functorch.peek_interpreter_stack() is not None
+        attend = self._attention if transformed and self._on_gpu(query) else scaled_dot_product_attention
+        result: torch.Tensor = attend(query, *args, **kwargs)
+        return result
 
     def _array_interface(self, tensor: torch.Tensor) -> dict[str, Any]:
         """`__cuda_array_interface__`, version 2, as `Tensor` writes it."""
@@ -340,12 +352,12 @@ class FakeCuda(TorchFunctionMode):
     def _assign(self, tensor: torch.Tensor, index: Any, value: Any) -> None:
         """Assign to a slice; a number becomes a host scalar (`python_variable_indexing.cpp`)."""
         if tensor.is_meta and self._host is not None:
-            self._host.touched(tensor, index)
+            self._host.touched(tensor, 0 if isinstance(value, (bool, int, float)) else index)
         arguments = (tensor, index, value)
         if _real(arguments):
             self._on_host(_SETITEM, arguments, {})
             return
-        if isinstance(value, (bool, int, float)) and self._on_gpu(tensor):
+        if isinstance(value, (bool, int, float)) and not tensor.is_cpu:
             value = torch.tensor(value, dtype=tensor.dtype, device="cpu")
         if self._slices_whole:
             index = sliced_whole(tensor, index if isinstance(index, tuple) else (index,))

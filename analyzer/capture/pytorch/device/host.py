@@ -7,8 +7,9 @@
    does in a CUDA build: its implementation is swapped.
 3. One without memory that was filled (`torch.zeros`, `ones`, `rand`, `randn`) becomes real, up to
    `REAL_BYTES`, where the program first takes or writes single rows or elements of it (`x[i]`, `x[i, 0, a] =
-   1`), as programs do that make or read their samples one by one, or a function reads all of it for a few
-   numbers (`READERS`). An operator on a real host tensor is followed by nobody, and costs what it costs.
+   1`), as programs do that make or read their samples one by one, or assigns a number to a part, or a
+   function reads all of it for a few numbers or for zeros (`READERS`): how many there are decides the size of
+   a sparse matrix. An operator on a real host tensor is followed by nobody, and costs what it costs.
 4. Where gradients are followed through a call of tensors with and without memory, all go without: what real
    ones are worth is lost from there on, and the gradients they get are zeros.
 5. Pinned memory is host memory. Other processes have all their tensors real (`workers.py`).
@@ -42,12 +43,22 @@ _PINNED = "_analyzer_pinned"  # how a tensor remembers it
 # Functions that make a tensor of the size they are given; the type of `torch.full` would depend on its value.
 _FILLED = (torch.zeros, torch.ones, torch.rand, torch.randn)
 SIZED = frozenset({torch.empty, *_FILLED})
-# Functions that read every element: for a few numbers a program may check, or to make a sparse tensor.
+# Functions that read every element: for a few numbers a program may check, to compare it, after which some of
+# it is zero, or to make a sparse tensor.
 _READING = "sum mean prod max min amax amin any all std var norm equal allclose"
+_COMPARING = "lt le gt ge eq ne abs relu bernoulli nonzero count_nonzero"
+_OPERATORS = "__lt__ __le__ __gt__ __ge__ __eq__ __ne__"
 _LAYOUTS = "coo csr csc bsr bsc compressed"
 READERS = frozenset(
     {
-        *(getattr(where, name) for where in (torch, torch.Tensor) for name in _READING.split()),
+        *(
+            getattr(where, name)
+            for where in (torch, torch.Tensor)
+            for name in (*_READING.split(), *_COMPARING.split())
+        ),
+        *(getattr(torch.Tensor, name) for name in _OPERATORS.split()),
+        torch.Tensor.to_sparse,
+        *(getattr(torch.Tensor, f"to_sparse_{layout}") for layout in ("csr", "csc", "bsr", "bsc")),
         *(getattr(torch, f"sparse_{layout}_tensor") for layout in _LAYOUTS.split()),
     }
 )

@@ -11,7 +11,8 @@
 4. Trained tensors that a `score_mod` holds have their gradients summed in float32.
 5. The first time each of these shapes is compiled, with each code of `score_mod` and `mask_mod`, the kernels
    that sum (of rule 2's pieces, and of rule 3's rows) are timed, beside a buffer as large as the GPU's L2
-   cache, which clears it: 60 MiB on an H200, measured; on GPUs of another capability at most 128 MiB.
+   cache, which clears it: 60 MiB on an H200, measured; on GPUs of another capability at most 128 MiB. In
+   single precision the sum of a row is written in place, of which each timed run has a copy.
 6. A call that is not inside `torch.compile` is what it is: eager code, with every score.
 
 The records are plain operators of the sizes the compiled code asks for, in its order.
@@ -19,8 +20,9 @@ The records are plain operators of the sizes the compiled code asks for, in its 
 Source: torch 2.11 `torch/_inductor/kernel/flex/flex_attention.py` (`flex_attention`,
 `flex_attention_backward`), `flex/flex_decoding.py` (`_use_flex_decoding`, `get_split_k`,
 `create_flex_decoding_kernel`), `flex/common.py` (`infer_dense_strides`),
-`torch/_inductor/runtime/benchmarking.py` (`InductorBenchmarker`), `torch/_dynamo/guards.py`
-(`closure_match`: a function's code is guarded),
+`torch/_inductor/runtime/benchmarking.py` (`InductorBenchmarker`),
+`torch/_inductor/runtime/triton_heuristics.py` (`CachingAutotuner.bench`, `maybe_clone_args`),
+`torch/_dynamo/guards.py` (`closure_match`: a function's code is guarded),
 `torch/_functorch/_aot_autograd/runtime_wrappers.py` (`coerce_to_expected_memory_format`),
 `torch/_functorch/config.py` (`guess_tangent_strides_as_outputs`: false in 2.11, true in 2.13; 2.12 is taken
 to be as 2.11). Not modelled: tuning (`mode="max-autotune"`), the backends FLASH and CUTEDSL, code around it,
@@ -47,7 +49,7 @@ _MODULE = "torch.nn.attention.flex_attention"
 _NAME = "flex_attention_hop"
 _MOST_ROWS_IN_PIECES = 127
 _GRADIENT_AS_OUTPUT = Span(since=(2, 13))
-Timed = Callable[[torch.Tensor, Any], None]
+Timed = Callable[..., None]
 _open = threading.local()  # how many calls of compiled code this thread is in
 
 
@@ -84,10 +86,13 @@ def _choosing(original: Callable[..., Any], device: DeviceProfile) -> Callable[.
     def timed_of(*functions: Any) -> Timed:
         codes = tuple(getattr(function, "__code__", function) for function in functions)
 
-        def timed(tensor: torch.Tensor, key: Any) -> None:
+        def timed(tensor: torch.Tensor, key: Any, in_place: bool = False) -> None:
             if (codes, key) not in compiled:
                 compiled.add((codes, key))
-                tensor.new_empty(clearing // 4, dtype=torch.int)
+                clears = tensor.new_empty(clearing // 4, dtype=torch.int)
+                if in_place:
+                    tensor.clone()
+                del clears
 
         return timed
 
@@ -158,7 +163,7 @@ class _Attention(torch.autograd.Function):
             lying = torch.empty_strided(out.shape, out.stride(), dtype=out.dtype, device=out.device)
             grad = lying.copy_(grad)
         delta = torch.empty_like(logarithms)
-        ctx.timed(delta, (query.shape, value.shape, query.dtype))
+        ctx.timed(delta, (query.shape, value.shape, query.dtype), query.dtype is torch.float32)
         del out
         grads = [_lying_as(tensor, tensor.shape) for tensor in (query, value, key)]
         trained = [torch.zeros(part.shape, dtype=torch.float32, device=part.device) for part in ctx.held]

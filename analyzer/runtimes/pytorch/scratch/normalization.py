@@ -211,8 +211,8 @@ def _uses_channels_last_kernels(source: TensorMeta) -> bool:
 @rule("aten::native_batch_norm", "aten::_native_batch_norm_legit", "aten::_batch_norm_with_update")
 def native_batch_norm(operator: Operator, device: DeviceProfile, script: Script) -> None:
     """PyTorch's own batch norm in training: a channels-last input is reduced over thread blocks through a
-    staging buffer with semaphores; one that is neither channels-last nor contiguous is converted to the
-    accumulator's type and reduced.
+    staging buffer with semaphores; one that is neither channels-last nor contiguous is reduced as any tensor
+    is (`mean_and_variance`).
     """
     source = filled(operator, "input")
     script.outputs()
@@ -224,17 +224,27 @@ def native_batch_norm(operator: Operator, device: DeviceProfile, script: Script)
     if two_dims or (len(source.shape) == 4 and is_channels_last(source) and not is_contiguous(source)):
         script.temporaries(*channels_last_staging(source, 4))
     elif not is_contiguous(source):
-        copy, _ = converted(script, source, accumulator_dtype(source.dtype))
-        others = frozenset(range(len(source.shape))) - {1}
-        reduce(
-            script,
-            device,
-            copy,
-            others,
-            (copy.dtype,) * 2,
-            kernel=ReductionKernel(16),
-            accumulates_in_result=False,
-        )
+        mean_and_variance(script, device, source)
+
+
+def mean_and_variance(script: Script, device: DeviceProfile, source: TensorMeta) -> None:
+    """Each channel's, of a tensor that is neither contiguous nor channels-last: bfloat16 is copied in float32
+    before, float16 is read as it is.
+
+    Source: `aten/src/ATen/native/cuda/Normalization.cu` (`batch_norm_mean_var`),
+    `aten/src/ATen/native/ReduceOpsUtils.h` (`make_reduction`).
+    """
+    wide = accumulator_dtype(source.dtype)
+    read = source if source.dtype == "float16" else converted(script, source, wide)[0]
+    reduce(
+        script,
+        device,
+        read,
+        frozenset(range(len(source.shape))) - {1},
+        (wide,) * 2,
+        kernel=ReductionKernel(16),
+        accumulates_in_result=False,
+    )
 
 
 @rule("aten::native_batch_norm_backward", "aten::batch_norm_backward", name="native-batch-norm-grad")

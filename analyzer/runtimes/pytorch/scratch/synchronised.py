@@ -13,13 +13,12 @@ from __future__ import annotations
 from analyzer.devices import DeviceProfile
 from analyzer.graph import Operator, TensorMeta, nbytes_of
 from analyzer.runtimes.pytorch.scratch.layout import (
-    accumulator_dtype,
     bytes_of,
     is_channels_last,
     is_contiguous,
     is_one_row,
 )
-from analyzer.runtimes.pytorch.scratch.normalization import channels_last_staging
+from analyzer.runtimes.pytorch.scratch.normalization import channels_last_staging, mean_and_variance
 from analyzer.runtimes.pytorch.scratch.script import Script, filled, present, rule
 
 
@@ -52,8 +51,8 @@ def batch_norm_stats(operator: Operator, _device: DeviceProfile, script: Script)
 
 @rule("aten::batch_norm_update_stats")
 def batch_norm_update_stats(operator: Operator, device: DeviceProfile, script: Script) -> None:
-    """As `batch_norm_stats`; what is neither contiguous nor channels-last is reduced as any tensor is, 16-bit
-    floats from a copy in float32.
+    """As `batch_norm_stats`; what is neither contiguous nor channels-last is reduced as any tensor is
+    (`mean_and_variance`).
 
     Source: `aten/src/ATen/native/cuda/Normalization.cu` (`batch_norm_mean_var`).
     """
@@ -62,8 +61,7 @@ def batch_norm_update_stats(operator: Operator, device: DeviceProfile, script: S
         batch_norm_stats(operator, device, script)
         return
     script.outputs()
-    wide = accumulator_dtype(source.dtype)
-    script.temporary(0 if wide == source.dtype else nbytes_of(source.element_count, wide))
+    mean_and_variance(script, device, source)
 
 
 @rule("aten::batch_norm_gather_stats")

@@ -150,3 +150,42 @@ def test_a_sparse_tensor_of_real_places_and_large_values(recorder: Recorder) -> 
     matrix = torch.sparse_coo_tensor(places, torch.ones(300_000), (300_000, 300_000)).coalesce()
     assert matrix._nnz() == 299_999 and matrix.values().sum().item() == 300_000
     assert matrix.cuda()._nnz() == 299_999 and "aten::_coalesce" not in operators(recorder)
+
+
+@pytest.mark.parametrize("index", [slice(None, None, 2), (slice(None), 0), "mask", torch.tensor([1, 3])])
+def test_a_number_assigned_on_the_host_takes_no_memory_of_the_device(index: Any, recorder: Recorder) -> None:
+    """Before, it was a scalar on the device, and what it was written to was gathered there."""
+    x = torch.empty(SHAPE)
+    x[x > 1 if index == "mask" else index] = 3.0
+    assert x.device.type == "cpu"
+    assert not operators(recorder)
+
+
+def _pruned() -> torch.Tensor:
+    x = torch.randn(600, 600)
+    x[x.abs() < 1.5] = 0
+    return x
+
+
+@pytest.mark.parametrize(
+    ("make", "least", "most"),
+    [
+        (lambda: torch.rand(600, 600).lt(0.1).float(), 30_000, 42_000),
+        (_pruned, 40_000, 56_000),
+        (lambda: torch.randn(600, 600).relu(), 170_000, 190_000),
+    ],
+)
+def test_entries_of_a_matrix_that_was_made_on_the_host(
+    make: Callable[[], torch.Tensor], least: int, most: int, recorder: Recorder
+) -> None:
+    """Sparse on the device with so many entries, not with one in each of 360,000 places."""
+    assert least < make().cuda().to_sparse()._nnz() < most
+    assert not any("depends on data" in note for note in recorder.notes)
+
+
+def test_numbers_assigned_to_parts_of_a_host_tensor_are_there(recorder: Recorder) -> None:
+    x = torch.zeros(600, 600)
+    x[::10, ::10] = 2.0
+    assert x.sum().item() == 7200
+    assert x.cuda().to_sparse()._nnz() == 3600
+    assert not any("a value only a real run has" in note for note in recorder.notes)

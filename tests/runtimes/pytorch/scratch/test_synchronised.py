@@ -63,3 +63,12 @@ def test_gradient_of_the_input() -> None:
     assert words(call(name, (PLAIN, PLAIN, C, C, C, C, C, C), (PLAIN,))) == "=0"
     assert words(call(name, (LAST, gaps, C, C, C, C, C, C), (PLAIN,))) == "=0"
     assert words(call(name, (PLAIN, gaps, C, C, C, C, C, C), (PLAIN,))) == f"+{COPY} =0 -{COPY}"
+
+
+@pytest.mark.parametrize(("dtype", "copies"), [("float16", ""), ("bfloat16", "+5760000 "), ("float32", "")])
+def test_an_input_of_other_strides_is_reduced_as_any_tensor_is(dtype: str, copies: str) -> None:
+    """As PyTorch 2.11's own host code asks: float16 is read as it is, bfloat16 from a copy."""
+    source = channels_last(5, 48, 20, 20, 15, dtype=dtype)
+    asked = words(call("aten::batch_norm_update_stats", (source, None, None, 0.1), (C, C)))
+    assert asked.startswith(f"=0 =1 {copies}+2899968 +")
+    assert ("-5760000" in asked) == bool(copies)
