@@ -56,7 +56,8 @@ _OTHERS = {
     "functions": {True: ", and system calls", False: ""},
 }
 NETWORKS = {
-    "addresses": "connections to other machines are refused, libraries in C and processes it starts included",
+    "addresses": "connections to other machines are refused, libraries in C and processes it starts included;"
+    " what a server of this machine passes on is not held",
     "namespace": "connections are refused, also to servers of this machine that it did not start itself",
     "functions": "connections to other machines are refused to Python alone, not to libraries in C and other"
     " programs",

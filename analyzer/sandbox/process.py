@@ -198,7 +198,8 @@ def _forked(
         theirs.close()
         with contextlib.suppress(EOFError), ours:
             if pickle.load(requests):  # it has begun, and asks about system calls
-                first.supervisor = _supervised(ours, scratch.folder)
+                supervisor = Supervisor(scratch.folder, network, protection == "namespaces")
+                first.supervisor = _supervised(ours, supervisor)
             _wait(child, first, requests, answered, complain)
         os.waitpid(child, 0)
         with contextlib.suppress(FileNotFoundError):
@@ -232,15 +233,14 @@ def _protect(protection: str, folder: str, network: bool, other: socket.socket) 
         return Held(protection, True, "namespace" if is_alone else "addresses"), not (network or is_alone)
     if protection == "landlock":
         landlock.Ruleset((folder, "/dev", "/proc")).restrict()
-    calls = seccomp.MARKS | seccomp.CHANGES | seccomp.LOOKS | connections
+    calls = seccomp.MARKS | seccomp.CHANGES | seccomp.LOOKS | seccomp.NAMES | connections
     asks = seccomp.install(calls, other)
     return Held(protection, asks, "addresses" if asks else "functions"), asks
 
 
-def _supervised(other: socket.socket, folder: str) -> tuple[Supervisor, threading.Thread]:
+def _supervised(other: socket.socket, supervisor: Supervisor) -> tuple[Supervisor, threading.Thread]:
     """Answer about system calls, in a thread; return both. other: where the listener comes from."""
     _, listeners, _, _ = socket.recv_fds(other, 1, 1)
-    supervisor = Supervisor(folder)
     listener = seccomp.Listener(*listeners)
     thread = threading.Thread(target=listener.serve, args=(supervisor.answer,), daemon=True)
     thread.start()
