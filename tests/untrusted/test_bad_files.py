@@ -142,6 +142,7 @@ def test_damaged_texts(tmp_path: Path) -> None:
         ("timeline.allocated", []), ("timeline.label", [1]), ("marks", {}), ("certainty.exact", float("nan")),
         ("allocations.origin", [10**9]), ("peak_event", 10**9), ("options", {"grad_accumulation": "x"}), ("naive.moments", []),
         ("step_seconds", {"bound": "\x1b[31mRED"}), ("breakdown", {"\ud800": 1}), ("capacity_bytes", 10**400),
+        ("certainty.spare_bytes", None), ("certainty.kept_bytes", "x"), ("certainty.allocated_range", [1]),
     ],
 )  # fmt: skip
 def test_a_saved_estimate_is_held_against_its_schema(tmp_path: Path, place: str, value: Any) -> None:
