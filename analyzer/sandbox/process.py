@@ -28,7 +28,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import IO, Any, NamedTuple, NoReturn
 
 from analyzer.sandbox import landlock, namespaces, seccomp
-from analyzer.sandbox.scratch import Scratch
+from analyzer.sandbox.scratch import Scratch, moved_up
 from analyzer.sandbox.supervision import Supervisor
 
 _HANDED_ON = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
@@ -187,7 +187,7 @@ def _forked(
     """Fork. In the child, return what holds it, and the parent; in the parent, None if the child could not be
     protected so."""
     (requests, requested), (answers, answered) = (
-        (os.fdopen(r, "rb"), os.fdopen(w, "wb")) for r, w in (os.pipe(), os.pipe())
+        (os.fdopen(moved_up(r), "rb"), os.fdopen(moved_up(w), "wb")) for r, w in (os.pipe(), os.pipe())
     )
     ours, theirs = socket.socketpair()
     parent, before = os.getpid(), signal.pthread_sigmask(signal.SIG_BLOCK, (*_HANDED_ON, signal.SIGCHLD))
@@ -232,7 +232,9 @@ def _protect(protection: str, folder: str, network: bool, other: socket.socket) 
         is_alone = namespaces.enter(folder, None if network else lambda: seccomp.install(connections, other))
         return Held(protection, True, "namespace" if is_alone else "addresses"), not (network or is_alone)
     if protection == "landlock":
-        landlock.Ruleset((folder, "/dev", "/proc")).restrict()
+        ruleset = landlock.Ruleset((folder, "/dev", "/proc"))
+        ruleset.restrict()
+        ruleset.close()
     calls = seccomp.MARKS | seccomp.CHANGES | seccomp.LOOKS | seccomp.NAMES | connections
     asks = seccomp.install(calls, other)
     return Held(protection, asks, "addresses" if asks else "functions"), asks

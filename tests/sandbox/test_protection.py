@@ -156,6 +156,22 @@ def test_what_c_changes_of_modes_times_and_attributes_is_seen_inside_alone(
     )
 
 
+def test_small_descriptors_are_the_programs(
+    start: Callable[..., subprocess.Popen[str]], folder: Path, tmp_path: Path
+) -> None:
+    """`sh -c 'echo >&9'`: a shell's redirections have one digit."""
+    program = tmp_path / "program.py"
+    program.write_text(
+        "import subprocess\nfiles = [open('log.txt', 'a') for _ in range(7)]\n"
+        "subprocess.run(['sh', '-c', f'echo more >&{files[-1].fileno()}'], pass_fds=[files[-1].fileno()], check=True)\n"
+        "assert open('log.txt').read() == 'before more\\n'\n"
+    )
+    before = state(folder)
+    ran = start(str(program))
+    _, err = ran.communicate()
+    assert ran.returncode == 3 and state(folder) == before, err
+
+
 @pytest.mark.parametrize(
     ("asks", "said"), [(True, "system calls of libraries in C"), (False, "temporary files only")]
 )
