@@ -31,6 +31,7 @@ from analyzer.allocators.driver import Leftover
 ROUND_BYTES = 256
 # Float arithmetic on purpose: the arenas multiply by a C `float`.
 BACKPEDAL = np.float32(0.9)
+_MOST_BYTES = (1 << 64) - 1  # of a size_t, which a model's shapes may exceed
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +52,9 @@ class Extension:
 def with_room(region_bytes: int, size: int, room: int) -> int:
     """Return the bytes an arena takes when it wants `region_bytes` for a request of `size` bytes and `room`
     bytes are free; 0 where it gives up."""
+    if size > room:
+        return 0
+    region_bytes = min(region_bytes, _MOST_BYTES)
     while region_bytes > room:
         less = int(np.float32(region_bytes) * BACKPEDAL)
         region_bytes = -(-less // ROUND_BYTES) * ROUND_BYTES

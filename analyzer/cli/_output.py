@@ -103,14 +103,36 @@ def replace_file(path: Path, data: bytes) -> None:
         raise
 
 
+def append_file(path: Path, text: str) -> None:
+    """Add to a file of the user's. Raises OSError."""
+    if (outside := sandbox.outside()) is not None:
+        outside.ask("append", path, text)
+        return
+    with path.open("a", encoding="utf-8") as stream:
+        stream.write(text)
+
+
+def remove_file(path: Path) -> None:
+    """Remove a file of ours, if it is there. Raises OSError."""
+    if (outside := sandbox.outside()) is not None:
+        outside.ask("remove", path)
+        return
+    path.unlink(missing_ok=True)
+
+
+def has_code(target: str, loss: object) -> bool:
+    """Return whether a target, or its loss, is the user's program."""
+    no_code = target.lower().endswith((".onnx", ".json")) or target.startswith("hf:")
+    return not no_code or ":" in str(loss)
+
+
 def keep_apart(target: str, options: Mapping[str, Any]) -> None:
     """Continue in a sandboxed process if the target or its loss has code, and say what protects from it: of a
     whole program always, of a target's code where it is less than usual. options: the command's.
 
     Raises OptionError where nothing protects, unless that was asked for.
     """
-    no_code = target.lower().endswith((".onnx", ".json")) or target.startswith("hf:")
-    if no_code and ":" not in str(options.get("loss")):
+    if not has_code(target, options.get("loss")):
         return
     outputs = options.get("keep_outputs")
     if outputs is not None and (outputs.exists() and not outputs.is_dir()):
@@ -123,7 +145,7 @@ def keep_apart(target: str, options: Mapping[str, Any]) -> None:
             lambda message, hint: complain("error", message, hint),
             kept,
             not options.get("no_network"),
-            {START: _start_emulated, "end": _end_emulated},
+            {START: _start_emulated, "end": _end_emulated, "append": append_file, "remove": remove_file},
             options["unprotected"],
         )
     except sandbox.UnprotectedError as error:

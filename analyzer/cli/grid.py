@@ -11,8 +11,16 @@ from pathlib import Path
 import click
 
 from analyzer.cli._help import Command
-from analyzer.cli._options import output_option
-from analyzer.cli._output import check_writable, complain, deliver
+from analyzer.cli._options import output_option, unprotected_option
+from analyzer.cli._output import (
+    append_file,
+    check_writable,
+    complain,
+    deliver,
+    has_code,
+    keep_apart,
+    remove_file,
+)
 from analyzer.errors import MissingDependencyError, OptionError, install
 from analyzer.report import formats
 
@@ -33,6 +41,7 @@ from analyzer.report import formats
 )
 @click.option("--ray", metavar="ADDRESS", help="Run on this Ray cluster instead.")
 @click.option("--format", "form", type=click.Choice(("csv", "parquet")), default="csv", show_default=True)
+@unprotected_option
 @output_option
 @click.option("-q", "--quiet", is_flag=True, help="No progress.")
 def command(
@@ -42,6 +51,7 @@ def command(
     ray: str | None,
     form: str,
     output: Path | None,
+    unprotected: bool,
     quiet: bool,
 ) -> int:
     """Every combination of the targets, batches, strategies and devices in GRID, a YAML file, as one table.
@@ -66,6 +76,10 @@ def command(
 
     jobs = load(grid)
     kept = journal or _default_journal(output)
+    for job in jobs:
+        if has_code(job.target, loss := job.options.get("loss")):
+            keep_apart(job.target, {"loss": loss, "unprotected": unprotected})
+            break
     finished = 0
     with _progress(len(jobs), quiet) as show:
 
@@ -75,14 +89,14 @@ def command(
             show(now, count)
 
         try:
-            rows = run(jobs, kept, workers or _cores(), tell, ray)
+            rows = run(jobs, kept, workers or _cores(), tell, ray, append_file)
         except KeyboardInterrupt:
             then = f"{kept} has them: the same command goes on from there" if kept else "--journal keeps them"
             complain("warning", f"{finished} of {len(jobs)} jobs were finished", then)
             raise
     deliver(_parquet(rows) if form == "parquet" else formats.render("grid", form, rows), output)
     if kept is not None and kept != journal:
-        kept.unlink(missing_ok=True)
+        remove_file(kept)
     failed = sum(bool(row["error"]) for row in rows)
     if failed and not quiet:
         complain("warning", f"{failed} of {len(rows)} jobs failed; the column 'error' says why")

@@ -184,14 +184,21 @@ def _times(estimate: Estimate) -> Row:
     return dict(zip(TIMES, (time.seconds, time.low, time.high, rate, time.bound), strict=True))
 
 
+def _append(path: Path, text: str) -> None:
+    with path.open("a", encoding="utf-8") as stream:
+        stream.write(text)
+
+
 def run(
     todo: Sequence[Job],
     journal: Path | None = None,
     workers: int = 0,
     tell: Callable[[int, int], None] | None = None,
     ray: str | None = None,
+    append: Callable[[Path, str], None] = _append,
 ) -> tuple[Row, ...]:
-    """Return all rows in order. journal: file of finished jobs, one a line. tell: (finished, all).
+    """Return all rows in order. journal: file of finished jobs, one a line, to which `append` adds. tell:
+    (finished, all).
 
     workers: processes of this machine; 0 works in this one, which a target can end. ray: address of a Ray
         cluster that shall do the work ("auto", "ray://HOST:10001"). Raises OptionError for a journal of
@@ -200,18 +207,15 @@ def run(
     done = _finished(journal, todo) if journal is not None and journal.exists() else {}
     if tell is not None:
         tell(len(done), len(todo))
+    if journal is not None:
+        append(journal, _rest_of_line(journal))
     with ExitStack() as stack:
-        stream = None
-        if journal is not None:
-            _mend(journal)
-            stream = stack.enter_context(journal.open("a", encoding="utf-8"))
         missing = [job for job in todo if job.job not in done]
         prints = {job.job: _fingerprint(job) for job in missing}
         for row in stack.enter_context(closing(_made(missing, workers, ray))):
             done[row["job"]] = row
-            if stream is not None:
-                stream.write(json.dumps({"of": prints[row["job"]], **row}) + "\n")
-                stream.flush()
+            if journal is not None:
+                append(journal, json.dumps({"of": prints[row["job"]], **row}) + "\n")
             if tell is not None:
                 tell(len(done), len(todo))
     return tuple(done[job.job] for job in todo)
@@ -266,11 +270,10 @@ def _finished(journal: Path, todo: Sequence[Job]) -> dict[int, Row]:
     return done
 
 
-def _mend(journal: Path) -> None:
-    """End a half-written last line, so that the next one stands alone."""
-    if journal.exists() and (content := journal.read_bytes()) and not content.endswith(b"\n"):
-        with journal.open("ab") as stream:
-            stream.write(b"\n")
+def _rest_of_line(journal: Path) -> str:
+    """Return the end of a half-written last line, so that the next one stands alone."""
+    content = journal.read_bytes() if journal.exists() else b""
+    return "\n" if content and not content.endswith(b"\n") else ""
 
 
 def _named(job: Job) -> Row:

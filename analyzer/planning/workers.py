@@ -7,7 +7,7 @@
 3. Workers do not outlive this process: they end when it is killed, and are ended when it is interrupted.
    Ctrl-C is for this process alone.
 4. Processes start with the environment this one had when it began to plan: what a target has set since (MONAI
-   sets cuBLAS's variable when it is imported) is for its own job.
+   sets cuBLAS's variable when it is imported) is for its own job. They have the sandbox's variables besides.
 
 Not modelled: jobs that want more memory than this machine has, jobs that never end.
 """
@@ -24,6 +24,8 @@ from concurrent.futures.process import BrokenProcessPool
 from contextlib import AbstractContextManager, contextmanager
 from multiprocessing import active_children, get_context, parent_process
 from typing import TypeVar
+
+from analyzer import sandbox
 
 _ENVIRONMENT = dict(os.environ)
 Job = TypeVar("Job")
@@ -93,7 +95,11 @@ def _pool(workers: int, jobs_a_process: int | None = None) -> Iterator[ProcessPo
     """Return a pool of fresh processes (torch's threads do not survive a fork), not awaited on exit."""
     others = set(active_children())
     pool = ProcessPoolExecutor(
-        workers, get_context("spawn"), _begin, (_ENVIRONMENT,), max_tasks_per_child=jobs_a_process
+        workers,
+        get_context("spawn"),
+        _begin,
+        ({**_ENVIRONMENT, **sandbox.inherited()},),
+        max_tasks_per_child=jobs_a_process,
     )
     try:
         yield pool

@@ -21,11 +21,11 @@ HEADER = ("index", "kind", "name", *_BYTES, "category", "phase", "rule")
 
 
 def csv_text(header: Iterable[Any], rows: Iterable[Iterable[Any]]) -> str:
-    """Return a table with its header line."""
+    """Return a table with its header line; texts as `clean` has them."""
     stream = io.StringIO()
     writer = csv.writer(stream, lineterminator="\n")
-    writer.writerow(header)
-    writer.writerows(rows)
+    for row in ((*header,), *rows):
+        writer.writerow([clean(value) if isinstance(value, str) else value for value in row])
     return stream.getvalue()
 
 
@@ -49,5 +49,4 @@ def _rows(estimate: Estimate) -> Iterator[tuple[Any, ...]]:
         kind = "free" if delta < 0 else "malloc" if category else "mark" if label else "wait"
         mark = next(marks, None) if kind == "mark" else None
         peak = "" if mark is None else mark.peak
-        names = clean(category), clean(phase), clean(rule)
-        yield (index, kind, clean(label), delta, allocated, reserved, peak, *names)
+        yield (index, kind, label, delta, allocated, reserved, peak, category, phase, rule)

@@ -56,7 +56,8 @@ _OTHERS = {
     "functions": {True: ", and system calls", False: ""},
 }
 NETWORKS = {
-    "addresses": "connections to other machines are refused, libraries in C and processes it starts included",
+    "addresses": "connections to other machines are refused, libraries in C and processes it starts included;"
+    " what a server of this machine passes on is not held",
     "namespace": "connections are refused, also to servers of this machine that it did not start itself",
     "functions": "connections to other machines are refused to Python alone, not to libraries in C and other"
     " programs",
@@ -87,6 +88,7 @@ class Sandbox:
         own_thread = threading.current_thread()
         self._others = {thread.ident: thread for thread in threading.enumerate() if thread is not own_thread}
         self.environment: dict[str, str] = dict(os.environ)
+        self.variables: dict[str, str] = {}
 
     def protected_by(self) -> str:
         """Return a sentence's part on what is kept from writing outside."""
@@ -129,6 +131,7 @@ class Sandbox:
                 from analyzer.sandbox.renaming import folders_renamed
 
                 stack.enter_context(folders_renamed())
+            self.variables = variables
             stack.enter_context(_variables_set(variables))
             stack.enter_context(self._services.open())
             yield self
@@ -195,6 +198,11 @@ own_process = False
 def current() -> Sandbox | None:
     """Return the sandbox this process is in, None without one."""
     return _current
+
+
+def inherited() -> dict[str, str]:
+    """Return the variables by which processes join this sandbox; none without one."""
+    return {} if _current is None else _current.variables
 
 
 def outside() -> Outside | None:

@@ -12,7 +12,7 @@ by its path (`seccomp.py`): the process outside does them, as Python's functions
    it out of there.
 
 Not modelled: a working folder, and a program to start, that are only in the overlay (Python's `cwd` is
-sent there); addresses of Unix sockets; the process's user where it changed it.
+sent there); the process's user where it changed it.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _LOOKS_FROM_FOLDERS = ("newfstatat", "statx", "faccessat", "faccessat2", "readli
 _FLAGS_AT = {"newfstatat": 3, "statx": 2, "faccessat2": 3}
 
 
-class _Path(NamedTuple):
+class Path(NamedTuple):
     """A call's path. name: from the root, links and all. place: as `Layer.place` says. is_moved: whether it
     is from a folder in the overlay, where the kernel would look for something else."""
 
@@ -69,7 +69,7 @@ class Paths:
         with contextlib.suppress(OSError):
             Ruleset((self._folder, "/dev")).restrict()
 
-    def _apart(self, function: Callable[..., Any], *arguments: Any) -> Any:
+    def apart(self, function: Callable[..., Any], *arguments: Any) -> Any:
         """Have the thread do this that may write in the overlay alone."""
         if self.is_over:
             raise OSError(errno.EACCES, os.strerror(errno.EACCES))
@@ -102,14 +102,14 @@ class Paths:
 
     # -- where a path leads
 
-    def _path(self, question: Question, at: int | None, where: int, follow: bool) -> _Path:
+    def _path(self, question: Question, at: int | None, where: int, follow: bool) -> Path:
         """Return a path of the call. at: argument that is the folder's descriptor; where: its own."""
         text = os.fsdecode(question.text_at(question.arguments[where]))
         if not text:
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
         return self.resolved(question, text, None if at is None else question.arguments[at], follow)
 
-    def resolved(self, question: Question, path: str, folder: int | None, follow: bool) -> _Path:
+    def resolved(self, question: Question, path: str, folder: int | None, follow: bool) -> Path:
         """Return a path of the call. folder: the descriptor it is from."""
         is_moved = False
         if not path.startswith("/"):
@@ -120,7 +120,7 @@ class Paths:
         if path.endswith("/"):  # a link to a folder is followed then
             path, follow = path.rstrip("/") or "/", True
         self._layer.process = question.process
-        return _Path(path, self._layer.place(path, follow), is_moved)
+        return Path(path, self._layer.place(path, follow), is_moved)
 
     def outside(self, path: str) -> str:
         """Return the path that something in the overlay's folder has for the program."""
@@ -134,20 +134,25 @@ class Paths:
         place = next(place for place, view in self._view_of.items() if os.path.basename(view) == number)
         return f"{place}/{below}" if below else place
 
-    def _goes_on(self, path: _Path) -> bool:
+    def _goes_on(self, path: Path) -> bool:
         """Return whether a path that is read leads to the same file outside."""
-        return not path.is_moved and os.path.normpath(path.name) == path.place == self._real(path)
+        return not path.is_moved and os.path.normpath(path.name) == path.place == self.real(path)
 
-    def _is_free(self, path: _Path) -> bool:
+    def is_free(self, path: Path) -> bool:
         """Return whether the overlay leaves the file alone, by both its names."""
         return not path.is_moved and self._layer.free(path.name) and self._layer.free(path.place)
 
-    def _real(self, path: _Path) -> str:
+    def making(self, path: Path) -> str:
+        """Return the real path for creating something."""
+        return self._layer.making(path.place)
+
+    def real(self, path: Path) -> str:
+        """Return the real path to read."""
         return self._layer.reading(path.place, follow=False)
 
-    def _there(self, path: _Path) -> str:
+    def _there(self, path: Path) -> str:
         """Return the place. Raises FileNotFoundError where nothing is."""
-        if not os.path.lexists(self._real(path)):
+        if not os.path.lexists(self.real(path)):
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
         return path.place
 
@@ -164,18 +169,18 @@ class Paths:
             return None
         follow = not flags & os.O_NOFOLLOW and not (flags & os.O_CREAT and flags & os.O_EXCL)
         path = self._path(question, at, where, follow)
-        if self._is_free(path):
+        if self.is_free(path):
             return None
-        real = self._real(path)
+        real = self.real(path)
         if not changes and (viewed := self._viewed(path.place, real)) is not None:
-            return self._apart(self._send, question, viewed, flags, mode)  # type: ignore[no-any-return]
+            return self.apart(self._send, question, viewed, flags, mode)  # type: ignore[no-any-return]
         if not changes and self._goes_on(path):
             return None
-        masked = mode & ~_file_mask(question) if flags & os.O_CREAT else mode
-        return self._apart(self._open, question, path, flags, masked)  # type: ignore[no-any-return]
+        masked = mode & ~file_mask(question) if flags & os.O_CREAT else mode
+        return self.apart(self._open, question, path, flags, masked)  # type: ignore[no-any-return]
 
-    def _open(self, question: Question, path: _Path, flags: int, mode: int) -> Sent:
-        real = self._real(path)
+    def _open(self, question: Question, path: Path, flags: int, mode: int) -> Sent:
+        real = self.real(path)
         exists = os.path.lexists(real)
         if flags & _TEMPORARY == _TEMPORARY:
             real = self._layer.changing(path.place)
@@ -214,7 +219,7 @@ class Paths:
             return None
         if not layer.is_below(place) or not os.path.isdir(real):
             return None
-        return self._apart(self._make_view, place, real)  # type: ignore[no-any-return]
+        return self.apart(self._make_view, place, real)  # type: ignore[no-any-return]
 
     def _make_view(self, place: str, above: str) -> str:
         view = self._view_of.setdefault(place, os.path.join(self._views, str(len(self._view_of))))
@@ -239,9 +244,9 @@ class Paths:
         if not question.text_at(arguments[where]):
             return None  # an open file
         path = self._path(question, at, where, follow)
-        if self._is_free(path):
+        if self.is_free(path):
             return None
-        real = self._real(path)
+        real = self.real(path)
         if (viewed := self._viewed(path.place, real)) is not None:
             real = viewed
         elif self._goes_on(path):
@@ -296,11 +301,11 @@ class Paths:
 
     # -- changing
 
-    def _change(self, path: _Path, change: Callable[[], Any]) -> int | None:
+    def _change(self, path: Path, change: Callable[[], Any]) -> int | None:
         """Do what changes something at a path; None where the call may do it."""
-        if self._is_free(path):
+        if self.is_free(path):
             return None
-        self._apart(change)
+        self.apart(change)
         return 0
 
     def _make(self, place: str, make: Callable[[str], None]) -> None:
@@ -309,7 +314,7 @@ class Paths:
         make(self._layer.making(place))
 
     def _make_node(self, question: Question, kind: str, place: str, values: tuple[int, ...]) -> None:
-        mode = values[0] & ~_file_mask(question)
+        mode = values[0] & ~file_mask(question)
 
         def make(real: str) -> None:
             if kind == "mkdir":
@@ -322,7 +327,7 @@ class Paths:
 
         self._make(place, make)
 
-    def _truncate(self, path: _Path, length: int) -> None:
+    def _truncate(self, path: Path, length: int) -> None:
         os.truncate(self._layer.changing(self._there(path)), length)
 
     def _two(self, question: Question, kind: str) -> int | None:
@@ -333,17 +338,17 @@ class Paths:
         flags = arguments[4] if name in ("linkat", "renameat2") else 0
         source = self._path(question, from_at, from_, kind == "link" and bool(flags & _FOLLOW))
         target = self._path(question, to_at, to, follow=False)
-        if self._is_free(source) and self._is_free(target):
+        if self.is_free(source) and self.is_free(target):
             return None
-        self._apart(self._rename if kind == "rename" else self._link, source, target, flags)
+        self.apart(self._rename if kind == "rename" else self._link, source, target, flags)
         return 0
 
-    def _rename(self, source: _Path, target: _Path, flags: int) -> None:
+    def _rename(self, source: Path, target: Path, flags: int) -> None:
         layer = self._layer
         self._there(source)
         if flags & ~(_NO_REPLACE | _EXCHANGE):
             raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
-        if flags & _NO_REPLACE and os.path.lexists(self._real(target)):
+        if flags & _NO_REPLACE and os.path.lexists(self.real(target)):
             raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST))
         if flags & _EXCHANGE:
             aside = f"{self._there(target)}.exchanged"
@@ -353,7 +358,7 @@ class Paths:
             return
         layer.rename(source.place, target.place)
 
-    def _link(self, source: _Path, target: _Path, _: int) -> None:
+    def _link(self, source: Path, target: Path, _: int) -> None:
         self._there(source)
         existing = self._layer.changing(source.place)
         self._make(target.place, lambda real: os.link(existing, real, follow_symlinks=False))
@@ -367,7 +372,7 @@ def signed(value: int) -> int:
     return int(struct.unpack("i", struct.pack("I", value & 0xFFFFFFFF))[0])
 
 
-def _file_mask(question: Question) -> int:
+def file_mask(question: Question) -> int:
     """Return the permissions that the process leaves out of what it makes."""
     with open(f"/proc/{question.process}/status", encoding="utf-8", errors="replace") as lines:
         return next((int(line.split()[1], 8) for line in lines if line.startswith("Umask:")), 0o022)

@@ -28,7 +28,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import IO, Any, NamedTuple, NoReturn
 
 from analyzer.sandbox import landlock, namespaces, seccomp
-from analyzer.sandbox.scratch import Scratch
+from analyzer.sandbox.scratch import Scratch, moved_up
 from analyzer.sandbox.supervision import Supervisor
 
 _HANDED_ON = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
@@ -187,7 +187,7 @@ def _forked(
     """Fork. In the child, return what holds it, and the parent; in the parent, None if the child could not be
     protected so."""
     (requests, requested), (answers, answered) = (
-        (os.fdopen(r, "rb"), os.fdopen(w, "wb")) for r, w in (os.pipe(), os.pipe())
+        (os.fdopen(moved_up(r), "rb"), os.fdopen(moved_up(w), "wb")) for r, w in (os.pipe(), os.pipe())
     )
     ours, theirs = socket.socketpair()
     parent, before = os.getpid(), signal.pthread_sigmask(signal.SIG_BLOCK, (*_HANDED_ON, signal.SIGCHLD))
@@ -198,7 +198,8 @@ def _forked(
         theirs.close()
         with contextlib.suppress(EOFError), ours:
             if pickle.load(requests):  # it has begun, and asks about system calls
-                first.supervisor = _supervised(ours, scratch.folder)
+                supervisor = Supervisor(scratch.folder, network, protection == "namespaces")
+                first.supervisor = _supervised(ours, supervisor)
             _wait(child, first, requests, answered, complain)
         os.waitpid(child, 0)
         with contextlib.suppress(FileNotFoundError):
@@ -231,16 +232,17 @@ def _protect(protection: str, folder: str, network: bool, other: socket.socket) 
         is_alone = namespaces.enter(folder, None if network else lambda: seccomp.install(connections, other))
         return Held(protection, True, "namespace" if is_alone else "addresses"), not (network or is_alone)
     if protection == "landlock":
-        landlock.Ruleset((folder, "/dev", "/proc")).restrict()
-    calls = seccomp.MARKS | seccomp.CHANGES | seccomp.LOOKS | connections
+        ruleset = landlock.Ruleset((folder, "/dev", "/proc"))
+        ruleset.restrict()
+        ruleset.close()
+    calls = seccomp.MARKS | seccomp.CHANGES | seccomp.LOOKS | seccomp.NAMES | connections
     asks = seccomp.install(calls, other)
     return Held(protection, asks, "addresses" if asks else "functions"), asks
 
 
-def _supervised(other: socket.socket, folder: str) -> tuple[Supervisor, threading.Thread]:
+def _supervised(other: socket.socket, supervisor: Supervisor) -> tuple[Supervisor, threading.Thread]:
     """Answer about system calls, in a thread; return both. other: where the listener comes from."""
     _, listeners, _, _ = socket.recv_fds(other, 1, 1)
-    supervisor = Supervisor(folder)
     listener = seccomp.Listener(*listeners)
     thread = threading.Thread(target=listener.serve, args=(supervisor.answer,), daemon=True)
     thread.start()

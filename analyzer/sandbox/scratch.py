@@ -26,6 +26,7 @@ from collections.abc import Iterator, Mapping
 _PREFIX = "analyze-overlay-"
 ELSEWHERE = "elsewhere"
 _TRIES = 100
+_OURS = 64  # descriptors of the sandbox are at least this
 
 
 class Scratch:
@@ -45,7 +46,7 @@ class Scratch:
         scratch = cls(tempfile.mkdtemp(prefix=f".{_PREFIX}", dir=place))
         for name in ("said", "upper", "tmp"):
             os.mkdir(scratch.path(name))
-        scratch._lock = os.open(scratch.path("lock"), os.O_CREAT | os.O_RDWR, 0o600)
+        scratch._lock = moved_up(os.open(scratch.path("lock"), os.O_CREAT | os.O_RDWR, 0o600))
         fcntl.flock(scratch._lock, fcntl.LOCK_EX)
         named = os.path.join(place, os.path.basename(scratch.folder).removeprefix("."))
         os.rename(scratch.folder, named)
@@ -135,6 +136,17 @@ class Scratch:
                         raise
         if self._lock is not None:
             os.close(self._lock)
+
+
+def moved_up(descriptor: int) -> int:
+    """Return a descriptor as a large number: a shell's redirections know those below 10 alone, which are the
+    program's."""
+    try:
+        moved = fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, _OURS)
+    except OSError:  # this process may not have so many
+        return descriptor
+    os.close(descriptor)
+    return moved
 
 
 def hub_folders(environment: Mapping[str, str]) -> tuple[str, ...]:

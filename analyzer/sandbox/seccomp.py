@@ -33,6 +33,7 @@ _NUMBERS = {
         "futimesat": 261, "utimensat": 280, "fchownat": 260, "fchmodat": 268, "setxattr": 188,
         "lsetxattr": 189, "fsetxattr": 190, "removexattr": 197, "lremovexattr": 198, "fremovexattr": 199,
         "connect": 42, "sendto": 44, "sendmsg": 46, "sendmmsg": 307, "ioctl": 16, "seccomp": 317,
+        "socket": 41, "bind": 49,
         "open": 2, "openat": 257, "creat": 85, "truncate": 76, "unlink": 87, "rmdir": 84, "unlinkat": 263,
         "rename": 82, "renameat": 264, "renameat2": 316, "mkdir": 83, "mkdirat": 258, "mknod": 133,
         "mknodat": 259, "symlink": 88, "symlinkat": 266, "link": 86, "linkat": 265, "stat": 4, "lstat": 6,
@@ -43,6 +44,7 @@ _NUMBERS = {
         "fchmod": 52, "fchmodat": 53, "fchownat": 54, "fchown": 55, "utimensat": 88, "setxattr": 5,
         "lsetxattr": 6, "fsetxattr": 7, "removexattr": 14, "lremovexattr": 15, "fremovexattr": 16,
         "connect": 203, "sendto": 206, "sendmsg": 211, "sendmmsg": 269, "ioctl": 29, "seccomp": 277,
+        "socket": 198, "bind": 200,
         "openat": 56, "truncate": 45, "unlinkat": 35, "renameat": 38, "renameat2": 276, "mkdirat": 34,
         "mknodat": 33, "symlinkat": 36, "linkat": 37, "newfstatat": 79, "statx": 291, "faccessat": 48,
         "faccessat2": 439, "readlinkat": 78, "getxattr": 8, "lgetxattr": 9, "listxattr": 11, "llistxattr": 12,
@@ -64,6 +66,11 @@ MARKS = frozenset(
     }
 )  # fmt: skip
 CONNECTIONS = frozenset({"connect", "sendto", "sendmsg", "sendmmsg"})
+NAMES = frozenset({"bind", "connect"})  # of Unix sockets
+# Kinds of sockets whose addresses `supervision.py` can read (AF_UNIX, AF_INET, AF_INET6), or which lead to no
+# machine (AF_NETLINK, AF_ALG): others (AF_PACKET, AF_VSOCK) also send without an address in a call. So does
+# SCTP, which connects by an option.
+_FAMILIES, _SCTP = (1, 2, 10, 16, 38), 132
 # Calls that change or open a file by its path; and those that look at one.
 CHANGES = frozenset(
     [
@@ -150,6 +157,8 @@ def _steps(numbers: dict[str, int], machine: str, asked: AbstractSet[str]) -> li
             (_RETURN, 0, 0, _ALLOW),
             (_RETURN, 0, 0, _ASK),
         ]
+    if "sendto" in asked:
+        steps += _sockets(numbers["socket"])
     for name in sorted(asked & numbers.keys() & LOOKS):
         steps += _look(numbers[name], _FLAGS_AT.get(name))
     if asked & CHANGES:
@@ -161,6 +170,21 @@ def _steps(numbers: dict[str, int], machine: str, asked: AbstractSet[str]) -> li
         for request in _ATTRIBUTES:
             steps += answer(request, _FAIL | errno.EPERM)
     return [*steps, (_RETURN, 0, 0, _ALLOW)]
+
+
+def _sockets(number: int) -> list[tuple[int, int, int, int]]:
+    """Return the steps that refuse sockets of other kinds than `_FAMILIES`."""
+    families = [(_EQUAL, len(_FAMILIES) - place, 0, family) for place, family in enumerate(_FAMILIES)]
+    steps = [
+        (_LOAD, 0, 0, _ARGUMENTS),
+        *families,
+        (_RETURN, 0, 0, _FAIL | errno.EAFNOSUPPORT),
+        (_LOAD, 0, 0, _ARGUMENTS + 16),
+        (_EQUAL, 0, 1, _SCTP),
+        (_RETURN, 0, 0, _FAIL | errno.EPROTONOSUPPORT),
+        (_RETURN, 0, 0, _ALLOW),
+    ]
+    return [(_EQUAL, 0, len(steps), number), *steps]
 
 
 def number_of(name: str) -> int:

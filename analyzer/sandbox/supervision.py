@@ -4,9 +4,9 @@ mode, times, owner or attributes, changes, opens or looks at one by its path, or
 
 1. Marks: what lies in the overlay's folder, /dev or /proc is changed there; a file outside is copied to the
    overlay first, and its copy is changed, as Python's functions do. Landlock knows nothing of these.
-2. Paths: `calls.py`.
+2. Paths: `calls.py`. Unix sockets: `sockets.py`.
 3. Connections (`--no-network`): an address of this machine's loopback may be spoken with; any other is
-   written down and refused (ENETUNREACH).
+   written down and refused (ENETUNREACH), and so is a resolver of names here, which asks others.
 """
 
 from __future__ import annotations
@@ -20,12 +20,14 @@ import time
 
 from analyzer.sandbox.calls import HERE, NO_LINK, Paths, signed
 from analyzer.sandbox.layer import Layer
-from analyzer.sandbox.seccomp import CONNECTIONS, MARKS, Question, Sent
+from analyzer.sandbox.seccomp import CONNECTIONS, MARKS, NAMES, Question, Sent
+from analyzer.sandbox.sockets import Sockets
 
 _NOW, _OMIT = 0x3FFFFFFF, 0x3FFFFFFE  # UTIME_NOW, UTIME_OMIT
 _UNSPECIFIED, _UNIX, _INET, _INET6, _NETLINK, _ALGORITHMS = 0, 1, 2, 10, 16, 38  # linux/socket.h
 _SECOND = 10**9
 _MOST_MESSAGES = 1024
+_RESOLVER = (53, 853)  # ports of DNS, and of DNS over TLS
 # Where a call's file is: a path behind a folder's descriptor, a path, a descriptor; and, by their place, the
 # flags.
 _WHERE = {
@@ -36,11 +38,14 @@ _WHERE = {
 
 
 class Supervisor:
-    """Answers for one program. folder: its overlay's (`Scratch`)."""
+    """Answers for one program. folder: its overlay's (`Scratch`). network: whether it may speak with other
+    machines. is_mounted: whether the kernel has the overlay, sockets' paths included."""
 
-    def __init__(self, folder: str) -> None:
+    def __init__(self, folder: str, network: bool, is_mounted: bool) -> None:
         self._layer = Layer(folder)
         self._paths = Paths(folder, self._layer)
+        self._sockets = None if is_mounted else Sockets(self._paths)
+        self._network = network
         self._met = os.path.join(folder, "said", "met")
         self.is_over = False
 
@@ -51,8 +56,13 @@ class Supervisor:
 
     def answer(self, question: Question) -> int | Sent | None:
         """Return the call's result, None where it may go on. Raises OSError, with which it fails."""
-        if question.name in CONNECTIONS:
+        if question.name in NAMES and self._sockets is not None:
+            result = self._sockets.answer(question)
+            if result is not None:
+                return result
+        if question.name in CONNECTIONS and not self._network:
             self._check_addresses(question)
+        if question.name in CONNECTIONS | NAMES:
             return None
         if question.name not in MARKS:
             return self._paths.answer(question)
@@ -182,13 +192,13 @@ class Supervisor:
             family = _INET  # as udp_sendmsg of net/ipv4/udp.c reads it
         if family in (_UNSPECIFIED, _UNIX, _NETLINK, _ALGORITHMS):
             return
-        host = f"an address of family {family}"
+        host, port = f"an address of family {family}", int.from_bytes(text[2:4], "big")
         if family == _INET and len(text) >= 8:
             host = str(ipaddress.IPv4Address(text[4:8]))
         elif family == _INET6 and len(text) >= 24:
             six = ipaddress.IPv6Address(text[8:24])
             host = str(six.ipv4_mapped or six)
-        if host in ("0.0.0.0", "::", "::1") or host.startswith("127."):
+        if (host in ("0.0.0.0", "::", "::1") or host.startswith("127.")) and port not in _RESOLVER:
             return
         with open(self._met, "a", encoding="utf-8") as lines:
             lines.write(f"host {host}\n")

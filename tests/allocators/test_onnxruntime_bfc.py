@@ -129,6 +129,15 @@ def test_device_without_room_gets_smaller_requests() -> None:
         arena.malloc(50 * MIB)
 
 
+def test_no_float_holds_what_no_device_does() -> None:
+    """A shape in a file may ask for more than a size_t counts; what is asked for after it finds room."""
+    arena = OnnxRuntimeArena(device_bytes=64 * MIB)
+    with pytest.raises(OutOfMemoryError):
+        arena.malloc(2**1000)
+    arena.malloc(MIB)
+    assert MIB <= arena.held <= 64 * MIB
+
+
 def test_small_regions_share_pages() -> None:
     """The driver's pages: 1 MiB lies in what the context left of a page, 4 MiB take two pages of their own."""
     arena = OnnxRuntimeArena()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -18,6 +19,7 @@ from analyzer.errors import AnalyzerError, OptionError
 from analyzer.planning.grid import COLUMNS, jobs, load, row_of, run
 from analyzer.spec import TensorSpec
 from tests.paths import MODELS, PYTHONPATH
+from tests.untrusted.bad_onnx import EVIL
 
 GRID = f"""
 targets: [{MODELS / "cnn.onnx"}, {MODELS / "linear.py"}]
@@ -186,6 +188,22 @@ def test_a_worker_begins_with_plannings_environment_and_prints_beside_the_table(
     table, row = out.splitlines()
     assert table == ",".join(COLUMNS) and row.split(",")[COLUMNS.index("error")] == ""
     assert "hello" not in out and "hello" in err
+
+
+def test_names_of_a_grid_move_no_terminal(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """The table goes to one, unless -o names a file."""
+    named = {
+        "targets": [f"missing{EVIL}.onnx"],
+        "batches": [1],
+        "strategies": {EVIL: {}},
+        "devices": ["h200"],
+    }
+    (tmp_path / "grid.yaml").write_text(json.dumps(named))
+    assert main(["grid", str(tmp_path / "grid.yaml"), "--workers", "1", "-q"]) == 1
+    out, err = capfd.readouterr()
+    assert "missing" in out and not re.search(
+        r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]", out + err
+    )
 
 
 def started(folder: Path, *words: str) -> subprocess.Popen[str]:

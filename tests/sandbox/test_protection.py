@@ -51,13 +51,37 @@ def test_the_protection_is_said_before_the_program_begins(
         ("emulate", "program.py"),
         ("program.py:make_model",),
         ("fit", "program.py:make_model"),
+        ("grid", "grid.yaml"),
     ],
 )
 def test_without_any_protection_nothing_starts(folder: Path, words: tuple[str, ...]) -> None:
     (folder / "program.py").write_text(PROGRAM)
-    ran = _run(folder, "-m", "analyzer", *words, "--device", "24GiB", before=(*REFUSED, "neither"))
+    (folder / "grid.yaml").write_text("targets: [program.py:make_model]\nbatches: [1]\n")
+    device = () if words[0] == "grid" else ("--device", "24GiB")
+    ran = _run(folder, "-m", "analyzer", *words, *device, before=(*REFUSED, "neither"))
     assert ran.returncode == 2 and "begun" not in ran.stderr, ran.stderr
     assert "nothing here keeps a program from writing" in ran.stderr and "--unprotected" in ran.stderr
+
+
+@pytest.mark.parametrize("before", [(), (*REFUSED,)])
+def test_what_a_grid_names_changes_nothing_outside(folder: Path, before: tuple[str, ...]) -> None:
+    """Neither by C nor by a process it starts, which read back what they did; the journal and the table are outside."""
+    (folder / "model.py").write_text(
+        "import ctypes, os, subprocess, torch\n"
+        "def make_model():\n    libc = ctypes.CDLL(None)\n    assert libc.rename(b'first', b'renamed') == 0\n"
+        "    subprocess.run('echo zeros > best.pt; grep zeros best.pt; mv renamed first', shell=True, check=True)\n"
+        "    assert os.environ['COMET_AUTO_LOG_DISABLE'] == '1'\n"
+        "    return torch.nn.Linear(4, 4)\n"
+        "def make_batch(batch):\n    return (torch.ones(batch, 4),), ()\n"
+    )
+    (folder / "grid.yaml").write_text("targets: [model.py]\nbatches: [1, 2]\ndevices: [24GiB]\n")
+    before_it = state(folder)
+    table, journal = folder.parent / "table.csv", folder.parent / "journal"
+    words = ("grid", "grid.yaml", "--workers", "1", "-o", str(table), "--journal", str(journal))
+    ran = _run(folder, "-m", "analyzer", *words, before=before)
+    assert ran.returncode == 0 and ("protection: " in ran.stderr) == bool(before), ran.stderr
+    assert len(table.read_text().splitlines()) == 3 and len(journal.read_text().splitlines()) == 2
+    assert state(folder) == before_it
 
 
 def test_it_starts_where_that_is_asked_for(folder: Path) -> None:
@@ -130,6 +154,22 @@ def test_what_c_changes_of_modes_times_and_attributes_is_seen_inside_alone(
     assert state(folder) == before and all(
         not os.listxattr(path) for path in folder.iterdir() if path.is_file()
     )
+
+
+def test_small_descriptors_are_the_programs(
+    start: Callable[..., subprocess.Popen[str]], folder: Path, tmp_path: Path
+) -> None:
+    """`sh -c 'echo >&9'`: a shell's redirections have one digit."""
+    program = tmp_path / "program.py"
+    program.write_text(
+        "import subprocess\nfiles = [open('log.txt', 'a') for _ in range(7)]\n"
+        "subprocess.run(['sh', '-c', f'echo more >&{files[-1].fileno()}'], pass_fds=[files[-1].fileno()], check=True)\n"
+        "assert open('log.txt').read() == 'before more\\n'\n"
+    )
+    before = state(folder)
+    ran = start(str(program))
+    _, err = ran.communicate()
+    assert ran.returncode == 3 and state(folder) == before, err
 
 
 @pytest.mark.parametrize(
