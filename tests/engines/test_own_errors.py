@@ -21,6 +21,20 @@ def nothing_within_reach(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reach, "within_reach", lambda *_: None)
 
 
+# The error of a worker process is raised again by PyTorch.
+WORKER = """
+import torch
+class Data(torch.utils.data.Dataset):
+    def __len__(self):
+        return 4
+    def __getitem__(self, index):
+        return {}[index]
+if __name__ == "__main__":
+    torch.ones(3, device="cuda")
+    list(torch.utils.data.DataLoader(Data(), num_workers=1))
+"""
+
+
 @pytest.mark.parametrize(
     "text",
     [
@@ -35,6 +49,14 @@ def nothing_within_reach(monkeypatch: pytest.MonkeyPatch) -> None:
         "import torch; torch.nn.Linear(3, 4).cuda()(torch.ones(2, 5, device='cuda'))",
         "import torch; torch.ones(200000, 3000, device='cuda') @ torch.ones(2, 3, device='cuda')",
         "import torch; torch.optim.SGD([], 0.1)",
+        "import torch; torch.ones(3, device='cuda').sum().backward()",
+        "import torch; y = torch.ones(3, device='cuda', requires_grad=True).exp().sum(); [y.backward() for _ in range(2)]",
+        "import torch; y = torch.ones(3, device='cuda', requires_grad=True).exp(); y += 1; y.sum().backward()",
+        "import torch; torch.ones(3, device='cuda') + torch.ones(3)",
+        "import torch; torch.ones(3, device='cuda:1')",
+        "import torch; c = torch.nn.CrossEntropyLoss(); c(torch.ones(3, 4, device='cuda'), torch.zeros(2, dtype=int, device='cuda'))",
+        "import torch; torch.testing.assert_close(torch.ones(3, device='cuda').cpu(), torch.zeros(3))",
+        WORKER,
     ],
 )
 def test_a_programs_own_error_installs_nothing(tmp_path: Path, text: str) -> None:

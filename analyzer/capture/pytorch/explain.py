@@ -31,8 +31,9 @@ def fails_anywhere(error: BaseException, recorder: Recorder) -> bool:
     """Return whether the program fails by itself, as it would on a GPU; False too where that is not known.
 
     It does where its own code or Python's library raises, where a file is missing, where a function is
-    called with arguments it does not take, and where PyTorch refuses arguments that it refuses on a CPU as
-    well: if it has read no value that stands in for a real one, and nothing says that data is missing.
+    called with arguments it does not take, where autograd or PyTorch's check of devices refuses what it does,
+    and where PyTorch refuses arguments that it refuses on a CPU as well: if it has read no value that stands
+    in for a real one, and nothing says that data is missing.
     """
     if isinstance(error, SystemExit):
         return error.__context__ is None or fails_anywhere(error.__context__, recorder)
@@ -41,6 +42,8 @@ def fails_anywhere(error: BaseException, recorder: Recorder) -> bool:
         error, (AnalyzerError, NotImplementedError, torch.OutOfMemoryError)
     ):
         return False
+    if _left_on_the_host(text) or _OF_AUTOGRAD.match(text):
+        return True
     if "meta" in text.lower() or _untraced(text):
         return False
     if isinstance(error, (SyntaxError, OSError)):
@@ -56,9 +59,14 @@ def fails_anywhere(error: BaseException, recorder: Recorder) -> bool:
     file, line = (raised[0].filename, raised[0].line or "") if raised else ("", "")
     if isinstance(error, TypeError) and _CALL.match(text) and file.endswith("torch/nn/modules/module.py"):
         return True
+    if file == _RAISED_AGAIN and (files := _FILE.findall(str(error))):
+        file, line, text = files[-1], "", str(error).strip().splitlines()[-1]
     if file.startswith(_TORCH):
         room = file.removeprefix(_TORCH).partition("/")[0]
-        return room in ("nn", "optim", "utils") and line.startswith("raise")
+        calls = isinstance(error, (ValueError, IndexError)) and "torch._C._nn." in line
+        return room in ("nn", "optim", "utils", "testing", "distributions") and (
+            line.startswith("raise") or calls
+        )
     if _PARSER.match(text):
         return True
     by_python = file.startswith(_PYTHON) and not _PACKAGES.search(file)
@@ -201,6 +209,14 @@ _PYTHON = f"{Path(traceback.__file__).parent}/"
 _CALL = re.compile(
     r"[\w.<>]+\(\) (missing \d+ required|takes |got an unexpected keyword|got multiple values)"
 )
+# What autograd refuses before a kernel runs (torch/csrc/autograd: python_engine.cpp, saved_variable.cpp).
+_OF_AUTOGRAD = re.compile(
+    r"element \d+ of tensors does not require grad|Trying to backward through the graph a second time"
+    r"|one of the variables needed for gradient computation has been modified by an inplace operation"
+)
+# Where an error of a worker process or thread is raised again, with its traceback in the text.
+_RAISED_AGAIN = f"{_TORCH}_utils.py"
+_FILE = re.compile(r'File "([^"]+)", line \d+')
 # Packages that a CUDA build of PyTorch brings.
 BUILD_PACKAGES = ("nvidia", "torch", "triton")
 # Where PyTorch's Python code raises because there is no GPU.
