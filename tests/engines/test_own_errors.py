@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ pytest.importorskip("torch")
 
 import analyzer
 from analyzer.engines import choice, reach
-from analyzer.errors import CaptureError
+from analyzer.errors import CaptureError, MissingDependencyError
 
 INSTALL = "engine install"
 
@@ -100,6 +101,20 @@ def test_a_models_own_error_installs_nothing(tmp_path: Path, name: str, hint: st
     with pytest.raises(CaptureError) as caught:
         analyzer.analyze(f"{tmp_path / 'net.py'}:{name}", {"x": analyzer.TensorSpec((2, 8))}, device="h100")
     assert INSTALL not in caught.value.hint and caught.value.hint.startswith(hint)
+
+
+def test_a_package_that_no_build_brings_installs_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "config.json").write_text('{"model_type": "llama", "architectures": ["LlamaForCausalLM"]}')
+    there = importlib.util.find_spec
+    absent = ("transformers", "peft")
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name in absent else there(name))
+    with pytest.raises(
+        MissingDependencyError, match="needs packages that are not installed: transformers"
+    ) as caught:
+        analyzer.analyze(tmp_path, mode="train", length=16, device="h100")
+    assert INSTALL not in caught.value.hint
 
 
 def test_what_emulation_runs_is_still_offered(tmp_path: Path) -> None:
