@@ -69,6 +69,7 @@ def test_a_programs_own_error_installs_nothing(tmp_path: Path, text: str) -> Non
     hint = getattr(answer.error, "hint", "")
     assert INSTALL not in hint and not any(INSTALL in note for note in answer.estimate.notes)
     assert "own fault" not in hint or "json" in text
+    assert text != WORKER or hint == "raised by the program itself"
 
 
 MODELS = """

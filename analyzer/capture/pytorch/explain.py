@@ -55,12 +55,9 @@ def fails_anywhere(error: BaseException, recorder: Recorder) -> bool:
     call = recorder.failed_call
     if call is not None and call.error in map(id, _chain(error)):
         return call.func.namespace == "aten" and call.fails_on_a_cpu() is not False
-    raised = traceback.extract_tb(error.__traceback__)[-1:]
-    file, line = (raised[0].filename, raised[0].line or "") if raised else ("", "")
+    file, line, text = _raised(error)
     if isinstance(error, TypeError) and _CALL.match(text) and file.endswith("torch/nn/modules/module.py"):
         return True
-    if file == _RAISED_AGAIN and (files := _FILE.findall(str(error))):
-        file, line, text = files[-1], "", str(error).strip().splitlines()[-1]
     if file.startswith(_TORCH):
         room = file.removeprefix(_TORCH).partition("/")[0]
         calls = isinstance(error, (ValueError, IndexError)) and "torch._C._nn." in line
@@ -73,6 +70,16 @@ def fails_anywhere(error: BaseException, recorder: Recorder) -> bool:
     return by_python or not (
         file.startswith(_OURS) or _PACKAGES.search(file) or re.search(r"torch|SimpleNamespace|<locals>", text)
     )
+
+
+def _raised(error: BaseException) -> tuple[str, str, str]:
+    """Return the file and line that raised the error, and its text: of one that PyTorch raises again for a
+    worker process or thread, the worker's."""
+    raised = traceback.extract_tb(error.__traceback__)[-1:]
+    file, line = (raised[0].filename, raised[0].line or "") if raised else ("", "")
+    if file == _RAISED_AGAIN and (files := _FILE.findall(str(error))):
+        return files[-1], "", str(error).strip().splitlines()[-1]
+    return file, line, " ".join(str(error).split())
 
 
 def _raised_by(error: BaseException) -> str:
@@ -150,13 +157,12 @@ def _whose_fault(error: Exception, recorder: Recorder) -> str:
             f"the program itself fails here{stood_in}: it runs in {Path.cwd()}, with the files and rights"
             " there are here"
         )
-    raised = traceback.extract_tb(error.__traceback__)[-1:]
-    file, line = (raised[0].filename, raised[0].line or "") if raised else ("", "")
+    file, line, text = _raised(error)
     in_python = file.startswith(_TORCH) and not file.startswith(_OF_THE_GPU) and line.startswith("raise")
     if in_python or _PARSER.match(str(error)):
         return f"PyTorch refuses these arguments{stood_in}, and would on a GPU"
     # A part missing from PyTorch, or from its stand-in here, shows in the line that asks for it.
-    missing = re.search(r"torch|SimpleNamespace|<locals>", f"{error}") is not None
+    missing = re.search(r"torch|SimpleNamespace|<locals>", text) is not None
     if not file.startswith(_OURS) and not missing:
         if not recorder.places.is_library(file):
             return f"raised by the program itself{stood_in}"
