@@ -215,12 +215,12 @@ _PYTHON = f"{Path(traceback.__file__).parent}/"
 _CALL = re.compile(
     r"[\w.<>]+\(\) (missing \d+ required|takes |got an unexpected keyword|got multiple values)"
 )
-# What autograd refuses before a kernel runs (torch/csrc/autograd: python_engine.cpp, saved_variable.cpp).
+# Autograd refuses these before a kernel runs (torch/csrc/autograd: python_engine.cpp, saved_variable.cpp).
 _OF_AUTOGRAD = re.compile(
     r"element \d+ of tensors does not require grad|Trying to backward through the graph a second time"
     r"|one of the variables needed for gradient computation has been modified by an inplace operation"
 )
-# Where an error of a worker process or thread is raised again, with its traceback in the text.
+# It raises an error of a worker process or thread again, with its traceback in the text.
 _RAISED_AGAIN = f"{_TORCH}_utils.py"
 _FILE = re.compile(r'File "([^"]+)", line \d+')
 # Packages that a CUDA build of PyTorch brings.
