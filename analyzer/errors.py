@@ -63,6 +63,12 @@ class MissingDependencyError(AnalyzerError):
     """A package or a GPU this command needs is not here."""
 
 
+class MissingPackageError(MissingDependencyError):
+    """A package that the model needs is not here, and no build of PyTorch brings it."""
+
+    is_own = True
+
+
 class DoesNotFit(AnalyzerError):
     """The estimate says a run would end without memory, so it was not tried."""
 

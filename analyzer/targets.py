@@ -385,9 +385,8 @@ def arguments(part: Any) -> tuple[Any, ...] | Mapping[str, Any]:
 
 
 def _exported(target: Target, real: bool, trust: bool) -> Program:
-    """Return an exported program as a module, its examples resized for other batches. Raises TargetError."""
-    import torch
-
+    """Return an exported program as a module, with its sample inputs at any batch. Raises TargetError."""
+    from analyzer.exported.batches import batches_of
     from analyzer.exported.loading import RunsCodeError, load
 
     assert target.path is not None
@@ -403,24 +402,8 @@ def _exported(target: Target, real: bool, trust: bool) -> Program:
                 f"{target.name} runs code of its own when it is opened: {error}",
                 "if you know where it comes from: --trust",
             ) from None
-    examples: tuple[Any, ...] = tuple((program.example_inputs or ((), {}))[0])
-
-    sizes = {x.shape[0] for x in examples if isinstance(x, torch.Tensor) and x.dim()}
-
-    def make_batch(batch: int) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
-        """Return the export's example inputs, with their common first dimension set to `batch`."""
-        if len(sizes) != 1:
-            return examples, ()
-        resized = (
-            torch.zeros((batch, *x.shape[1:]), dtype=x.dtype, device="cpu" if real else "meta")
-            if isinstance(x, torch.Tensor) and x.dim()
-            else x
-            for x in examples
-        )
-        return tuple(resized), ()
-
-    own = max(1, *sizes) if len(sizes) == 1 else 1
-    return Program(module, make_batch if examples else None, own_batch=own, is_file=trust)
+    own, make_batch = batches_of(target.name, program, "cpu" if real else "meta")
+    return Program(module, make_batch, own_batch=own, is_file=trust)
 
 
 def _trusted(path: Path) -> Any:

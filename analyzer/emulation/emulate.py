@@ -20,7 +20,7 @@ from analyzer.emulation.nccl import Nccl
 from analyzer.emulation.questions import QuestionServer
 from analyzer.emulation.step import benchmark_of
 from analyzer.emulation.workspaces import Workspaces
-from analyzer.errors import OptionError, RunError
+from analyzer.errors import AnalyzerError, InputError, OptionError, RunError, TargetError
 from analyzer.options import Options
 from analyzer.pipeline.program import place_of
 from analyzer.ranks import Rank
@@ -30,6 +30,10 @@ from analyzer.sandbox import apart
 
 ALONE = Rank()
 MOST_RANKS = 16  # native/emulated.h, DEVICES
+# Of the user, found by the emulated process where it builds a target.
+_MISTAKES: dict[str, type[AnalyzerError]] = {
+    kind.__name__: kind for kind in (InputError, OptionError, TargetError)
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,6 +149,8 @@ def _recorded(
         notes = box.notes()  # on the program's files: the emulation's own are gone
     if "events" not in record:
         message = record["ended"].get("message", "")
+        if "hint" in record["ended"]:
+            raise _MISTAKES.get(record["ended"]["kind"], RunError)(message, record["ended"]["hint"])
         raise RunError(
             f"{program.name} put nothing on the GPU"
             + (f": {record['ended'].get('kind', 'it ended')}: {message}" if message else ""),

@@ -107,6 +107,8 @@ def _tensors(archive: Archive, folder: str, kind: str, real: bool) -> dict[str, 
         return held
     name = f"{folder}model_{kind}_config.json"
     content = parse_json(archive.read(name, MOST_PROGRAM_BYTES).decode("utf-8", "replace"))
+    if not hasattr(schema, "PayloadConfig"):  # since PyTorch 2.9
+        raise UnreadableError(f"a newer PyTorch than this one ({torch.__version__}) wrote it")
     if code := program.check(content):
         raise RunsCodeError(f"its {kind} have {code}")
     config: Mapping[str, Any] = serialize._dict_to_dataclass(schema.PayloadConfig, content).config

@@ -311,7 +311,11 @@ class Intervals:
     def _middle(self, low: int, high: int) -> int:
         """Return a batch in the middle half of a range, captured already if there is one."""
         middle, quarter = (low + high) // 2 | 1, (high - low) // 4
-        known = [batch for batch in self.workload.captured_batches() if abs(batch - middle) <= quarter]
+        known = [
+            batch
+            for batch in self.workload.captured_batches()
+            if abs(batch - middle) <= quarter and low < batch < high
+        ]
         return min(known, key=lambda batch: abs(batch - middle), default=middle)
 
 

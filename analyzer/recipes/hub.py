@@ -21,7 +21,7 @@ import sys
 from pathlib import Path
 
 from analyzer import child
-from analyzer.errors import MissingDependencyError, TargetError, install
+from analyzer.errors import MissingPackageError, TargetError, install
 
 FILE = "config.json"
 _NAME = re.compile(r"(\w[\w.-]*/)?\w[\w.-]*")
@@ -31,12 +31,12 @@ def config_file(name: str, revision: str | None = None) -> Path:
     """Return the configuration of a model by its name, "ORG/NAME", fetched where it is not cached.
 
     revision: a branch, a tag or a commit of the repository; None: main. Raises TargetError, which says why it
-    is not to be had, or MissingDependencyError.
+    is not to be had, or MissingPackageError.
     """
     if not _NAME.fullmatch(name) or ".." in name:
         raise TargetError(f"hf:{name} is no model's name", "write hf:ORG/NAME")
     if importlib.util.find_spec("huggingface_hub") is None:
-        raise MissingDependencyError(
+        raise MissingPackageError(
             f"hf:{name} is looked up by huggingface_hub, which is not installed",
             f"{install('llm')}, or give the model's config.json",
         )

@@ -11,7 +11,7 @@ import importlib.util
 from dataclasses import dataclass, fields
 
 from analyzer import parallelism
-from analyzer.errors import MissingDependencyError, OptionError, did_you_mean, install
+from analyzer.errors import MissingPackageError, OptionError, did_you_mean, install
 from analyzer.options import Options, OverridableDefault, Task
 from analyzer.parallelism import Parallelism
 from analyzer.ranks import Rank
@@ -296,10 +296,10 @@ _OF_EXTRA = {"transformers", "accelerate", "bitsandbytes", "huggingface_hub", "p
 
 
 def require_packages(recipe: Recipe) -> None:
-    """Raises MissingDependencyError, in one sentence, for packages of the program that are not installed."""
+    """Raises MissingPackageError, in one sentence, for packages of the program that are not installed."""
     missing = [name for name in recipe.packages if importlib.util.find_spec(name) is None]
     if missing:
-        raise MissingDependencyError(
+        raise MissingPackageError(
             f"{recipe.config.name} needs packages that are not installed: {', '.join(missing)}",
             f"{install('llm')} brings them"
             if set(missing) <= _OF_EXTRA

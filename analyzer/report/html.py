@@ -389,13 +389,8 @@ def _tables(estimate: Estimate, view: View) -> list[str]:
 
 def _certainty(estimate: Estimate) -> list[str]:
     certainty = estimate.certainty
-    total = certainty.exact + certainty.measured + certainty.bounded
     return [
-        page.paragraph(
-            f"{percent(certainty.exact, total)} of the peak by rule, {percent(certainty.measured, total)}"
-            f" {sentences.by_records(estimate)}, {percent(certainty.bounded, total)} bounded"
-            f"{sentences.sure_of(estimate)}"
-        ),
+        page.paragraph(sentences.sureness(estimate)),
         page.items(sentences.uncertain(estimate)),
         page.paragraph(f"figures of: {sentences.figures_of(estimate)}" if estimate.modelled else "", "dim"),
         page.items(

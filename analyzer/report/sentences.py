@@ -324,12 +324,24 @@ def figures_of(estimate: Estimate) -> str:
     return clean(releases.line(estimate.modelled, estimate.installed))
 
 
-def by_records(estimate: Estimate) -> str:
+def _by_records(estimate: Estimate) -> str:
     """Return how a library's bytes are known: "by measurement" only if measured on this GPU."""
     return "by measurement" if estimate.certainty.beside_range is None else "recorded"
 
 
-def sure_of(estimate: Estimate) -> str:
+def sureness(estimate: Estimate) -> str:
+    """Return the shares of the peak by how they are known, and what they leave out."""
+    certainty = estimate.certainty
+    total = certainty.exact + certainty.measured + certainty.bounded
+    if not total:
+        return f"nothing is allocated{_left_out(estimate)}"
+    return (
+        f"{percent(certainty.exact, total)} of the peak by rule, {percent(certainty.measured, total)}"
+        f" {_by_records(estimate)}, {percent(certainty.bounded, total)} bounded{_left_out(estimate)}"
+    )
+
+
+def _left_out(estimate: Estimate) -> str:
     """Return what "How sure" leaves out, behind its shares; "" if nothing."""
     beside = [note for note in estimate.notes if note.startswith("NCCL bounded")]
     left_out = [*(["the caveats above"] if estimate.caveats else []), *(["NCCL's memory"] if beside else [])]

@@ -22,7 +22,6 @@ from analyzer.report.sentences import (
     after_runs,
     attempts,
     breakdown_rows,
-    by_records,
     estimate_rows,
     figures_of,
     fragmented,
@@ -33,7 +32,7 @@ from analyzer.report.sentences import (
     remedies,
     step_line,
     subject,
-    sure_of,
+    sureness,
     uncertain,
     verdicts,
 )
@@ -290,14 +289,7 @@ def _certainty(estimate: Estimate) -> list[RenderableType]:
     from rich.text import Text
 
     certainty = estimate.certainty
-    total = certainty.exact + certainty.measured + certainty.bounded
-    lines: list[RenderableType] = [
-        Text.assemble(
-            ("How sure: ", "bold"),
-            f"{percent(certainty.exact, total)} of the peak by rule, {percent(certainty.measured, total)}"
-            f" {by_records(estimate)}, {percent(certainty.bounded, total)} bounded{sure_of(estimate)}",
-        )
-    ]
+    lines: list[RenderableType] = [Text.assemble(("How sure: ", "bold"), sureness(estimate))]
     lines += [Padding(line, (0, 0, 0, 2)) for line in uncertain(estimate)]
     if estimate.modelled:
         lines.append(Text.assemble(("Figures of: ", "bold"), figures_of(estimate)))

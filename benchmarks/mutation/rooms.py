@@ -65,5 +65,14 @@ ROOMS = (
         ("tests/libraries/cudnn",),
         ("tests/libraries/cudnn/test_choices.py",),
     ),
+    Room(
+        "other libraries",
+        tuple(f"analyzer/libraries/{name}.py" for name in ("cufft", "cusolver", "cusparse", "nccl")),
+        (
+            "tests/libraries/test_nccl.py",
+            *(f"{_SCRATCH}/test_{name}.py" for name in ("fourier", "sparse", "factorizations")),
+        ),
+        ("tests/libraries/test_cusolver.py", f"{_SCRATCH}/test_fourier_recorded.py"),
+    ),
     Room("graph", ("analyzer/parametric", "analyzer/graph"), ("tests/parametric", "tests/graph")),
 )

@@ -137,6 +137,9 @@ def test_what_a_process_finds() -> None:
         *(26 * MIB, 1034 * MIB, -32 * MIB, -28 * MIB)
     ]
     assert [size for _, size in PYTORCH_LEFTOVER.holes] == [6 * MIB, 22 * MIB]
+    assert [address + size for address, size in ONNXRUNTIME_LEFTOVER.holes] == [
+        ORIGIN + 32 * MIB
+    ]  # a chunk's end
     space = AddressSpace(ONNXRUNTIME_LEFTOVER)
     assert space.take(12 * MIB) == ORIGIN + 20 * MIB
     assert space.take(0x1D9600) == ORIGIN + 8 * MIB + 0x26A00

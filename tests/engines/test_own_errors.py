@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ pytest.importorskip("torch")
 
 import analyzer
 from analyzer.engines import choice, reach
-from analyzer.errors import CaptureError
+from analyzer.errors import CaptureError, MissingDependencyError
 
 INSTALL = "engine install"
 
@@ -19,6 +20,20 @@ INSTALL = "engine install"
 @pytest.fixture(autouse=True)
 def nothing_within_reach(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reach, "within_reach", lambda *_: None)
+
+
+# The error of a worker process is raised again by PyTorch.
+WORKER = """
+import torch
+class Data(torch.utils.data.Dataset):
+    def __len__(self):
+        return 4
+    def __getitem__(self, index):
+        return {}[index]
+if __name__ == "__main__":
+    torch.ones(3, device="cuda")
+    list(torch.utils.data.DataLoader(Data(), num_workers=1))
+"""
 
 
 @pytest.mark.parametrize(
@@ -35,6 +50,14 @@ def nothing_within_reach(monkeypatch: pytest.MonkeyPatch) -> None:
         "import torch; torch.nn.Linear(3, 4).cuda()(torch.ones(2, 5, device='cuda'))",
         "import torch; torch.ones(200000, 3000, device='cuda') @ torch.ones(2, 3, device='cuda')",
         "import torch; torch.optim.SGD([], 0.1)",
+        "import torch; torch.ones(3, device='cuda').sum().backward()",
+        "import torch; y = torch.ones(3, device='cuda', requires_grad=True).exp().sum(); [y.backward() for _ in range(2)]",
+        "import torch; y = torch.ones(3, device='cuda', requires_grad=True).exp(); y += 1; y.sum().backward()",
+        "import torch; torch.ones(3, device='cuda') + torch.ones(3)",
+        "import torch; torch.ones(3, device='cuda:1')",
+        "import torch; c = torch.nn.CrossEntropyLoss(); c(torch.ones(3, 4, device='cuda'), torch.zeros(2, dtype=int, device='cuda'))",
+        "import torch; torch.testing.assert_close(torch.ones(3, device='cuda').cpu(), torch.zeros(3))",
+        WORKER,
     ],
 )
 def test_a_programs_own_error_installs_nothing(tmp_path: Path, text: str) -> None:
@@ -46,6 +69,7 @@ def test_a_programs_own_error_installs_nothing(tmp_path: Path, text: str) -> Non
     hint = getattr(answer.error, "hint", "")
     assert INSTALL not in hint and not any(INSTALL in note for note in answer.estimate.notes)
     assert "own fault" not in hint or "json" in text
+    assert text != WORKER or hint == "raised by the program itself"
 
 
 MODELS = """
@@ -78,6 +102,20 @@ def test_a_models_own_error_installs_nothing(tmp_path: Path, name: str, hint: st
     with pytest.raises(CaptureError) as caught:
         analyzer.analyze(f"{tmp_path / 'net.py'}:{name}", {"x": analyzer.TensorSpec((2, 8))}, device="h100")
     assert INSTALL not in caught.value.hint and caught.value.hint.startswith(hint)
+
+
+def test_a_package_that_no_build_brings_installs_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "config.json").write_text('{"model_type": "llama", "architectures": ["LlamaForCausalLM"]}')
+    there = importlib.util.find_spec
+    absent = ("transformers", "peft")
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name in absent else there(name))
+    with pytest.raises(
+        MissingDependencyError, match="needs packages that are not installed: transformers"
+    ) as caught:
+        analyzer.analyze(tmp_path, mode="train", length=16, device="h100")
+    assert INSTALL not in caught.value.hint
 
 
 def test_what_emulation_runs_is_still_offered(tmp_path: Path) -> None:

@@ -238,3 +238,11 @@ def test_a_run_gets_batches_with_numbers(sound: Path) -> None:
     assert program.make_batch is not None
     inputs, _ = program.make_batch(3)
     assert {x.device.type for x in inputs} == {"cpu"} and inputs[0].shape[0] == 3
+
+
+def test_an_older_pytorch_says_that_a_newer_one_wrote_it(
+    sound: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delattr("torch._export.serde.schema.PayloadConfig")
+    with pytest.raises(TargetError, match=r"a newer PyTorch than this one \(2\..*\) wrote it"):
+        load(parse(sound))

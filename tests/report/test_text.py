@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from analyzer.report import formats
-from analyzer.report.sentences import sure_of
+from analyzer.report.sentences import sureness
 from analyzer.report.words import sizes
+from analyzer.results.estimate import Certainty
 from tests.report.estimates import TRAINING
 
 
@@ -19,10 +20,11 @@ def test_a_range_is_in_one_unit() -> None:
 
 def test_certainty_says_what_it_is_not_of() -> None:
     """Of compiled code followed as eager code, and of NCCL's memory, "100.0 % by rule, 0.0 % bounded" is not true."""
-    assert sure_of(TRAINING) == ""
-    assert (
-        sure_of(replace(TRAINING, caveats=("torch.compile is not followed",))) == "; not of the caveats above"
-    )
+    assert sureness(TRAINING).endswith(" bounded")
+    eager = replace(TRAINING, caveats=("torch.compile is not followed",))
+    assert sureness(eager) == f"{sureness(TRAINING)}; not of the caveats above"
+    nothing = replace(TRAINING, certainty=Certainty(0, 0, 0))
+    assert sureness(nothing) == "nothing is allocated"
     bounded = replace(TRAINING, notes=("NCCL bounded: 840 MiB are counted",))
     shown = " ".join(str(formats.render("estimate", "text", bounded)).split())
     assert "bounded; not of NCCL's memory" in shown

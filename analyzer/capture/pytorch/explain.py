@@ -31,8 +31,9 @@ def fails_anywhere(error: BaseException, recorder: Recorder) -> bool:
     """Return whether the program fails by itself, as it would on a GPU; False too where that is not known.
 
     It does where its own code or Python's library raises, where a file is missing, where a function is
-    called with arguments it does not take, and where PyTorch refuses arguments that it refuses on a CPU as
-    well: if it has read no value that stands in for a real one, and nothing says that data is missing.
+    called with arguments it does not take, where autograd or PyTorch's check of devices refuses what it does,
+    and where PyTorch refuses arguments that it refuses on a CPU as well: if it has read no value that stands
+    in for a real one, and nothing says that data is missing.
     """
     if isinstance(error, SystemExit):
         return error.__context__ is None or fails_anywhere(error.__context__, recorder)
@@ -41,6 +42,8 @@ def fails_anywhere(error: BaseException, recorder: Recorder) -> bool:
         error, (AnalyzerError, NotImplementedError, torch.OutOfMemoryError)
     ):
         return False
+    if _left_on_the_host(text) or _OF_AUTOGRAD.match(text):
+        return True
     if "meta" in text.lower() or _untraced(text):
         return False
     if isinstance(error, (SyntaxError, OSError)):
@@ -52,19 +55,31 @@ def fails_anywhere(error: BaseException, recorder: Recorder) -> bool:
     call = recorder.failed_call
     if call is not None and call.error in map(id, _chain(error)):
         return call.func.namespace == "aten" and call.fails_on_a_cpu() is not False
-    raised = traceback.extract_tb(error.__traceback__)[-1:]
-    file, line = (raised[0].filename, raised[0].line or "") if raised else ("", "")
+    file, line, text = _raised(error)
     if isinstance(error, TypeError) and _CALL.match(text) and file.endswith("torch/nn/modules/module.py"):
         return True
     if file.startswith(_TORCH):
         room = file.removeprefix(_TORCH).partition("/")[0]
-        return room in ("nn", "optim", "utils") and line.startswith("raise")
+        calls = isinstance(error, (ValueError, IndexError)) and "torch._C._nn." in line
+        return room in ("nn", "optim", "utils", "testing", "distributions") and (
+            line.startswith("raise") or calls
+        )
     if _PARSER.match(text):
         return True
     by_python = file.startswith(_PYTHON) and not _PACKAGES.search(file)
     return by_python or not (
         file.startswith(_OURS) or _PACKAGES.search(file) or re.search(r"torch|SimpleNamespace|<locals>", text)
     )
+
+
+def _raised(error: BaseException) -> tuple[str, str, str]:
+    """Return the file and line that raised the error, and its text: of one that PyTorch raises again for a
+    worker process or thread, the worker's."""
+    raised = traceback.extract_tb(error.__traceback__)[-1:]
+    file, line = (raised[0].filename, raised[0].line or "") if raised else ("", "")
+    if file == _RAISED_AGAIN and (files := _FILE.findall(str(error))):
+        return files[-1], "", str(error).strip().splitlines()[-1]
+    return file, line, " ".join(str(error).split())
 
 
 def _raised_by(error: BaseException) -> str:
@@ -142,13 +157,12 @@ def _whose_fault(error: Exception, recorder: Recorder) -> str:
             f"the program itself fails here{stood_in}: it runs in {Path.cwd()}, with the files and rights"
             " there are here"
         )
-    raised = traceback.extract_tb(error.__traceback__)[-1:]
-    file, line = (raised[0].filename, raised[0].line or "") if raised else ("", "")
+    file, line, text = _raised(error)
     in_python = file.startswith(_TORCH) and not file.startswith(_OF_THE_GPU) and line.startswith("raise")
     if in_python or _PARSER.match(str(error)):
         return f"PyTorch refuses these arguments{stood_in}, and would on a GPU"
     # A part missing from PyTorch, or from its stand-in here, shows in the line that asks for it.
-    missing = re.search(r"torch|SimpleNamespace|<locals>", f"{error}") is not None
+    missing = re.search(r"torch|SimpleNamespace|<locals>", text) is not None
     if not file.startswith(_OURS) and not missing:
         if not recorder.places.is_library(file):
             return f"raised by the program itself{stood_in}"
@@ -201,6 +215,14 @@ _PYTHON = f"{Path(traceback.__file__).parent}/"
 _CALL = re.compile(
     r"[\w.<>]+\(\) (missing \d+ required|takes |got an unexpected keyword|got multiple values)"
 )
+# Autograd refuses these before a kernel runs (torch/csrc/autograd: python_engine.cpp, saved_variable.cpp).
+_OF_AUTOGRAD = re.compile(
+    r"element \d+ of tensors does not require grad|Trying to backward through the graph a second time"
+    r"|one of the variables needed for gradient computation has been modified by an inplace operation"
+)
+# It raises an error of a worker process or thread again, with its traceback in the text.
+_RAISED_AGAIN = f"{_TORCH}_utils.py"
+_FILE = re.compile(r'File "([^"]+)", line \d+')
 # Packages that a CUDA build of PyTorch brings.
 BUILD_PACKAGES = ("nvidia", "torch", "triton")
 # Where PyTorch's Python code raises because there is no GPU.

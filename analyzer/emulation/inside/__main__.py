@@ -69,6 +69,22 @@ def _own_variables() -> dict[str, str]:
     return variables
 
 
+def _shown(error: BaseException) -> dict[str, str]:
+    """Print the traceback of the program's frames; of a user's mistake that this package found (a batch, an
+    input) return message and hint instead."""
+    if any(base.__module__ == "analyzer.errors" for base in type(error).__mro__):
+        return {name: getattr(error, name) for name in ("message", "hint")}
+    ours = f"{Path(__file__).resolve().parents[2]}/"
+    first = error.__traceback__
+    while first is not None:
+        file = first.tb_frame.f_code.co_filename
+        if not (file == "<frozen runpy>" or str(Path(file).resolve()).startswith(ours)):
+            break
+        first = first.tb_next
+    traceback.print_exception(type(error), error, first or error.__traceback__)
+    return {}
+
+
 def main() -> None:
     """JOB: a JSON file with "script", "module" (whether it is a module's name), "arguments", "kernels"
     (`allocators/process.py`), "device" (whose history it is), "assume" (place -> value, `ProcessValues`),
@@ -117,7 +133,7 @@ def main() -> None:
             "message": str(error),
         }
         if ended["how"] == "error":
-            traceback.print_exc()
+            ended |= _shown(error)
     record: dict[str, Any] = {"ended": ended}
     if job["figures"] and watch.recorder is not None and sys.modules["torch"].cuda.is_initialized():
         record |= watch.recorder.close()

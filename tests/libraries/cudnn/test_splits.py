@@ -13,7 +13,7 @@ from analyzer.devices import load
 from analyzer.libraries.cudnn.choices import choices_of
 from analyzer.libraries.cudnn.convolution import Convolution, Plan
 from analyzer.libraries.cudnn.description import clocks_of
-from analyzer.libraries.cudnn.splits import by_handle
+from analyzer.libraries.cudnn.splits import _scheduler_bytes, by_handle
 from tests.paths import DATA
 
 TILE_BYTES = 64 * 64 * 4
@@ -121,3 +121,14 @@ def test_other_engines_say_the_same_both_ways() -> None:
 def test_unknown_tiles_and_inconsistent_bytes_are_not_proven() -> None:
     assert by_handle(WEIGHT, plan(65, KNOBS | {2: 99}, 2522187), 132)[1] is False
     assert by_handle(WEIGHT, plan(65, KNOBS, 2522188), 132)[1] is False
+
+
+@pytest.mark.parametrize("tiles", [265, 300, 397])
+def test_the_odd_kernel_may_split_from_two_waves_on(tiles: int) -> None:
+    """132 SMs: of two waves and more nobody knows whether it splits, so the bytes of parts are a bound."""
+    odd, other = ((64 * 64, 64, False, is_odd, 1.0) for is_odd in (True, False))
+    assert _scheduler_bytes(tiles, 247, 132, odd, True) == (
+        _scheduler_bytes(tiles, 247, 132, other, True)[0],
+        False,
+    )
+    assert _scheduler_bytes(tiles, 247, 132, other, True)[1]

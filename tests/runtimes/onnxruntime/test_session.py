@@ -536,6 +536,8 @@ def takes(
             [32, 8, 72, 32, 16, 72, 32, 16],
         ),
         ("ReduceSumSquare x a -> y", {"x": (4, 8), "a": (1,)}, {}, [128] * 2),
+        # a diagonal, which no rule covers: the operand, and the result twice
+        ("Einsum x -> y", {"x": (4, 4), "y": (4,)}, {"equation": "ii->i"}, [64, 16, 16]),
         ("Exp x -> y", {"x": (4,)}, {}, []),
         ("com.microsoft.Rare x -> y", {"x": (4,)}, {}, []),
         ("AffineGrid x -> y", {"x": (4,)}, {}, []),
@@ -567,6 +569,16 @@ def test_scratch_on_cuda(
             (1, 5, 8, 8),
             {"strides": (2, 2)},
             [4 * 5 * 4 * 16],
+        ),
+        # 9 taps, and 9 outputs in eights: 32 bytes a position, then the columns of 3 channels
+        ("DeformConv x w -> y", (1, 3, 5, 5), (4, 3, 3, 3), (1, 4, 3, 3), {}, [32 * 9 * 16, 4 * 3 * 9 * 9]),
+        (
+            "DeformConv x w -> y",
+            (1, 4, 5, 5),
+            (4, 2, 3, 3),
+            (1, 4, 3, 3),
+            {"group": 2, "offset_group": 2},
+            [2 * 32 * 9 * 16, 4 * 4 * 9 * 9],
         ),
         ("Where x w w -> y", (4,), (4,), (4,), {}, [16, 16]),
         ("com.microsoft.BiasGelu x w -> y", (4,), (4,), (4,), {}, [16]),

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch._utils import _flatten_dense_tensors, _take_tensors
 
-from analyzer.errors import CaptureError
+from analyzer.capture.pytorch.device.placement import NoSuchGpuError
 
 if TYPE_CHECKING:
     from analyzer.capture.pytorch.recording.recorder import Recorder
@@ -57,11 +57,11 @@ class Communication:
         }
 
     def _only(self, devices: Sequence[int]) -> None:
-        """Raise CaptureError for any other device than the one GPU."""
+        """Raise NoSuchGpuError for any other device than the one GPU."""
         gpu = self._recorder.gpu
         others = [index for index in devices if index != gpu.index]
         if others:
-            raise CaptureError(
+            raise NoSuchGpuError(
                 f"{self._recorder.places.line() or 'the program'} spreads tensors over several GPUs"
                 f" (cuda:{others[0]}) in one process, and there is one GPU here: {gpu}",
                 "nn.DataParallel over several GPUs is not followed: give it one (device_ids=[0]) and its"

@@ -40,8 +40,14 @@ _PYTHON_TYPES: dict[Any, torch.dtype] = {
 }
 
 
+class NoSuchGpuError(CaptureError):
+    """The program uses a GPU beside the one there is; an emulated process has one, too."""
+
+    is_own = True
+
+
 def is_cuda(device: Any, own: torch.device) -> bool:
-    """Return whether a device argument (or index) names a GPU. Raises CaptureError for another's."""
+    """Return whether a device argument (or index) names a GPU. Raises NoSuchGpuError for another's."""
     if isinstance(device, torch.device):
         named, index = device.type == "cuda", own.index if device.index is None else device.index
     elif isinstance(device, str):
@@ -50,7 +56,7 @@ def is_cuda(device: Any, own: torch.device) -> bool:
     else:
         named, index = isinstance(device, int) and not isinstance(device, bool), device
     if named and index != own.index:
-        raise CaptureError(
+        raise NoSuchGpuError(
             f"the program uses cuda:{index}, and there is one GPU here: {own}",
             "let it use one GPU, as CUDA_VISIBLE_DEVICES=0 would have it",
         )

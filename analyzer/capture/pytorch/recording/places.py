@@ -21,6 +21,8 @@ from analyzer.graph import Phase
 
 _LIBRARY_FOLDERS = (f"{Path(torch.__file__).parent}/", f"{Path(__file__).parents[3]}/", "<frozen", "<string>")
 
+_GENERATED = "<eval_with_key"
+
 
 class CurrentPlace(threading.local):
     """Per-thread state. modules: paths of the running modules, the innermost last; callers: user's line of
@@ -138,4 +140,6 @@ class Places:
         """Return a user file's name, "" for a library's, None where the analysis was called from."""
         if filename == self._outermost:
             return None
+        if filename.startswith(_GENERATED):  # numbered through the process (torch/fx/graph_module.py)
+            return f"{_GENERATED}>"
         return "" if filename.startswith(self._library_folders) else Path(filename).name

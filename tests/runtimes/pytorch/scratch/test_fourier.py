@@ -7,6 +7,7 @@ import math
 import pytest
 
 import analyzer
+from analyzer.libraries.cufft import FourierPlan, is_recorded
 from analyzer.runtimes.pytorch.scratch.fourier import notes_on_transforms
 from tests.runtimes.pytorch.scratch.handwritten import call, tensor, words
 
@@ -122,3 +123,14 @@ def test_an_estimate_says_so() -> None:
     }
     assert any("transforms of 1013" in note for note in notes[1013])
     assert not any("Fourier" in note for note in notes[1000])
+
+
+@pytest.mark.parametrize(("longest", "longer", "lengths"), [(4096, 8192, (64,)), (131, 256, (64, 64))])
+def test_planes_and_volumes_were_recorded_up_to_a_length(
+    longest: int, longer: int, lengths: tuple[int, ...]
+) -> None:
+    """The workspace of longer ones is a bound, also of powers of two, which rows have kernels for."""
+    for length, known in ((longest, True), (longer, False)):
+        assert is_recorded(FourierPlan((*lengths, length), 1, real=False, real_bytes=4)) is known
+        assert is_recorded(FourierPlan((length, *lengths), 1, real=False, real_bytes=4)) is known
+    assert is_recorded(FourierPlan((longer,), 1, real=False, real_bytes=4))

@@ -92,3 +92,15 @@ def test_four_matrices_of_complex_numbers_and_whose_kernel_factorizes_them(rows:
     pivots, infos = tensor(4, rows, dtype="int32"), tensor(4, dtype="int32")
     call_of = call("aten::linalg_lu_factor_ex", (matrix, True, False), (matrix, pivots, infos))
     assert ("+32" in words(call_of, DEVICE).split()) == (whose == "cuBLAS")
+
+
+def test_columns_of_tall_matrices_are_divided_further() -> None:
+    """From 1,024 rows on two products more begin the first block, whose 32 columns are divided to 8: each takes
+    cuBLAS's workspace and gives it back (`lu_batched_blas3_kernel`, LURecBlas3Kernel.cu)."""
+    steps = []
+    for rows in (1023, 1024):
+        matrix = tensor(4, rows, rows)
+        pivots, infos = tensor(4, rows, dtype="int32"), tensor(4, dtype="int32")
+        call_of = call("aten::linalg_lu_factor_ex", (matrix, True, False), (matrix, pivots, infos))
+        steps.append(len(words(call_of, DEVICE).split()))
+    assert steps[1] - steps[0] == 2 * 2
