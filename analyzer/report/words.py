@@ -27,6 +27,14 @@ def size(nbytes: int) -> str:
     return f"{nbytes:,} B" if scale == 0 else f"{_tenths(nbytes, 1024**scale)} {_UNITS[scale]}"
 
 
+def printed_size(nbytes: int) -> str:
+    """Return bytes with two decimals, as PyTorch's messages have them (`format_size`)."""
+    for unit, scale in (("GiB", 2**30), ("MiB", MIB), ("KiB", 1024)):
+        if nbytes >= scale:
+            return f"{nbytes / scale:,.2f} {unit}"
+    return f"{nbytes} bytes"
+
+
 def span(least: str, most: str) -> str:
     """Return a range as it is written: "1.5 GiB to 2 GiB"; the one figure where both ends read the same."""
     return least if least == most else f"{least} to {most}"
