@@ -112,8 +112,8 @@ def _unknown(requested: Figure | None, script: str, log: str) -> tuple[str, ...]
         return ()
     return (
         f"{WHICH_TENSOR} the {size(nbytes)} are (some {nbytes / 4e6:,.0f} million numbers of float32, twice"
-        f" as many of 16 bits), and its line: analyze explain {shlex.quote(log)} {script}, with the script's arguments"
-        " behind --",
+        f" as many of 16 bits), and its line: analyze explain {shlex.quote(log)} {script}, with the script's"
+        " arguments behind --",
     )
 
 

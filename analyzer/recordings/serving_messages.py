@@ -9,6 +9,7 @@ import math
 import re
 from collections.abc import Callable, Iterator
 
+from analyzer.recipes.serving import UTILIZATION
 from analyzer.recordings.cards import card_of
 from analyzer.recordings.sizes import line_at, read_figure, size
 from analyzer.results.recording import Figure, Message
@@ -61,10 +62,16 @@ def _followed(log: str, figures: list[Figure]) -> Iterator[str]:
     if total is None and shares:
         total = read_figure("total", shares[-1][1], "GiB")
     model, card = f"hf:{models[-1][1]}" if models else "config.json", card_of(total)
-    yield (
-        f"analyze serve {model} --device {card.device} says what the cache has room for, and what changes"
-        " that"
-    )
+    command = f"analyze serve {model} --device {card.device}"
+    there = next((figure for figure in figures if figure.name == "cache there"), None)
+    if there is not None and there.nbytes > 0:
+        yield (
+            f"{command} --available {there.nbytes / 2**30:.2f}GiB says what this cache has room for; without"
+            f" --available it works out the cache itself, with the share {UTILIZATION} and no CUDA graphs,"
+            " which may be more than the log's"
+        )
+    else:
+        yield f"{command} says what the cache has room for, and what changes that"
     if card.sentence:
         yield card.sentence
 

@@ -15,7 +15,7 @@ from analyzer.report import html, page, text
 from analyzer.report.console import printed
 from analyzer.report.formats import PLAIN, View
 from analyzer.report.json import to_dict
-from analyzer.report.words import clean, printed_size, size, tail
+from analyzer.report.words import clean, operator_name, printed_size, size, tail
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -219,8 +219,7 @@ def _of_size(explained: Message) -> Iterator[Section]:
 
 def _purpose(origin: Origin) -> str:
     """Return the operator, module and line of a request."""
-    operator = origin.name.removeprefix("aten::").removesuffix(".default")
-    return " ".join(filter(None, (operator, origin.module, origin.source)))
+    return " ".join(filter(None, (operator_name(origin.name), origin.module, origin.source)))
 
 
 def _kind(origin: Origin) -> str:

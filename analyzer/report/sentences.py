@@ -17,6 +17,7 @@ from analyzer.report.words import (
     duration,
     operator_name,
     percent,
+    pieces,
     size,
     sizes,
     span,
@@ -136,7 +137,7 @@ def _ended(failed: OutOfMemory) -> str:
     places = (operator_name(failed.label), failed.module, failed.source, failed.phase)
     place = ", ".join(clean(text) for text in dict.fromkeys(filter(None, places)))
     free = (
-        f"{size(failed.free_bytes)} free in {failed.free_count:,} pieces"
+        f"{size(failed.free_bytes)} free in {pieces(failed.free_count)}"
         if failed.free_count
         else "nothing free"
     )

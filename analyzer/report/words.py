@@ -102,8 +102,17 @@ def _first_figure(note: str) -> float:
 
 
 def operator_name(name: str) -> str:
-    """Return an operator as users write it: "convolution" for "aten::convolution.default"."""
-    return clean(name).removeprefix("aten::").removesuffix(".default")
+    """Return an operator as users write it, without PyTorch's overload: "where" for "aten::where.self"; one
+    of a library keeps its namespace."""
+    own = clean(name)
+    if own.startswith("aten::"):
+        return own.removeprefix("aten::").partition(".")[0]
+    return own.removesuffix(".default")
+
+
+def pieces(count: int) -> str:
+    """Return a number of pieces in words."""
+    return f"{count:,} piece{'' if count == 1 else 's'}"
 
 
 def ascii_only(text: str) -> str:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from analyzer.report import formats, html
 from analyzer.report.formats import PLAIN, View
 from analyzer.report.sentences import assumed, marks_so_far, naive_terms, uncertain
-from analyzer.report.words import span
+from analyzer.report.words import operator_name, pieces, span
 from analyzer.results.estimate import MarkRow, Room
 from analyzer.results.strategy import Strategy
 from tests.report.estimates import MIB, TRAINING
@@ -63,3 +63,15 @@ def test_each_term_of_training_is_named() -> None:
         "naive = data 4.0 + weights 8.0 + outputs 16.0 + weight grads 8.0 + sent grads 8.0 + optimizer state 16.0"
         " + output grads 20.0 MiB"
     )
+
+
+def test_an_operator_has_no_overload() -> None:
+    """PyTorch's overloads ("self", "Tensor") are names of its own; a label that is no operator's stays."""
+    assert [operator_name(f"aten::{name}") for name in ("where.self", "div.Tensor", "mm.default")] == [
+        "where",
+        "div",
+        "mm",
+    ]
+    assert operator_name("mylib::smooth.default") == "mylib::smooth"
+    assert operator_name("layer1.0.conv1.weight") == "layer1.0.conv1.weight"
+    assert pieces(1) == "1 piece" and pieces(1200) == "1,200 pieces"
