@@ -31,13 +31,13 @@ def emulated_options(function: Any) -> Any:
     python = click.option(
         "--python",
         metavar="PATH",
-        help="With --emulated: the Python whose PyTorch is emulated (default: ANALYZER_PYTHON, this one, or"
-        " one of 'analyze engine list').",
+        help="With --emulated: the Python whose PyTorch, or ONNX Runtime, is emulated (default:"
+        " ANALYZER_PYTHON, this one, or one of 'analyze engine list').",
     )
     emulated = click.option(
         "--emulated",
         is_flag=True,
-        help="Run it by PyTorch's own CUDA build on an emulated GPU, instead of a real one.",
+        help="Run it by the runtime's own CUDA build on an emulated GPU, instead of a real one.",
     )
     return emulated(python(function))
 
