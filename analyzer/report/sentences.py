@@ -118,6 +118,10 @@ def _other_sentences(estimate: Estimate) -> list[str]:
             if estimate.device_used
             else "it uses no memory of a GPU"
         )
+    for note, (least, most) in estimate.certainty.unasked.items():
+        same = size(least) == size(most)
+        ends = f"{size(least)}, up to {size(most - least)} more" if same else sizes(least, most)
+        lines.append(f"reserved {ends}: {clean(note)}")
     if displays(estimate, estimate.allowed_bytes - estimate.device_used):
         lines.append(DISPLAY)
     if estimate.with_room is not None:
@@ -450,7 +454,7 @@ def growing(estimate: Estimate) -> str:
 
 def other_notes(estimate: Estimate) -> tuple[str, ...]:
     """Return the notes not printed beside the verdict."""
-    beside = (*estimate.refused, *estimate.caveats)
+    beside = (*estimate.refused, *estimate.caveats, *estimate.certainty.unasked)
     return tuple(note for note in estimate.notes if note not in beside)
 
 
