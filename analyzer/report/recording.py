@@ -248,13 +248,13 @@ def message_html(explained: Message, view: View = PLAIN) -> str:
     body = [
         page.verdict(explained.harmless, explained.verdict),
         page.paragraph(f"at {explained.place}") if explained.place else "",
-        page.table(("figure", "", "bytes"), rows, (1, 2)) if rows else "",
+        page.table(("figure", "", "bytes"), rows, (1, 2), "cards") if rows else "",
         *(
             part
             for title, heads, lines, sentence in _of_size(explained)
             for part in (
                 page.heading(title),
-                page.table(heads, [tuple(map(page.text, line)) for line in lines], (3,)),
+                page.table(heads, [tuple(map(page.text, line)) for line in lines], (3,), "cards"),
                 page.paragraph(sentence, "dim") if sentence else "",
             )
         ),

@@ -375,9 +375,11 @@ def fragmented(estimate: Estimate) -> str:
     missed = ""
     if waste.missed_count:
         place = " ".join(filter(None, (operator_name(waste.largest), clean(waste.source))))
+        plural = "" if waste.missed_count == 1 else "s"
         missed = (
-            f": {waste.missed_count:,} requests ({size(waste.missed_bytes)}) found no hole large enough, the"
-            f" largest {size(waste.largest_bytes)} for {place} with {size(waste.free_bytes)} free in pieces"
+            f": {waste.missed_count:,} request{plural} ({size(waste.missed_bytes)}) found no hole large"
+            f" enough, the largest {size(waste.largest_bytes)} for {place} with {size(waste.free_bytes)} free"
+            " in pieces"
         )
     is_short = estimate.out_of_memory is not None or not estimate.fits()
     settings = "; ".join(f"{clean(row.setting)} {_would_hold(row, is_short)}" for row in waste.settings)

@@ -107,7 +107,7 @@ def operator_name(name: str) -> str:
     own = clean(name)
     if own.startswith("aten::"):
         return own.removeprefix("aten::").partition(".")[0]
-    return own.removesuffix(".default")
+    return own.removesuffix(".default") if "::" in own else own
 
 
 def pieces(count: int) -> str:

@@ -10,6 +10,7 @@ from analyzer.report.sentences import assumed, marks_so_far, naive_terms, uncert
 from analyzer.report.words import operator_name, pieces, span
 from analyzer.results.estimate import MarkRow, Room
 from analyzer.results.strategy import Strategy
+from analyzer.results.verification import Figure, Verification
 from tests.report.estimates import MIB, TRAINING
 
 
@@ -75,3 +76,18 @@ def test_an_operator_has_no_overload() -> None:
     assert operator_name("mylib::smooth.default") == "mylib::smooth"
     assert operator_name("layer1.0.conv1.weight") == "layer1.0.conv1.weight"
     assert pieces(1) == "1 piece" and pieces(1200) == "1,200 pieces"
+    assert operator_name("net.default") == "net.default"
+
+
+def test_a_page_of_an_emulated_run_says_so_and_judges_predictions_alone() -> None:
+    """The textbook's sum is none: where it alone differs, every figure is exact."""
+    figures = (Figure("naive sum", 100, 90), Figure("peak in use", 80, 80), Figure("held", 90, 90))
+    verified = Verification(
+        "net.onnx", "onnxruntime CUDA", "infer", 8, "", "h200", {}, figures, (), None, None,
+        {"emulated": "ONNX Runtime 1.30.0 itself"},
+    )  # fmt: skip
+    shown = str(formats.render("verification", "html", verified))
+    assert "2 of 2 figures exact" in shown and ">emulated</th>" in shown and ">measured</th>" not in shown
+    worse = replace(verified, figures=(*figures, Figure("device", 90, 91)), environment={})
+    shown = str(formats.render("verification", "html", worse))
+    assert "2 of 3 figures exact" in shown and ">measured</th>" in shown
