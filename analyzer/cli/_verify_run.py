@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from analyzer.cli._help import Command
 from analyzer.cli._options import (
     SCRIPT_SETTINGS,
     debug_option,
@@ -42,7 +43,11 @@ def emulated_options(function: Any) -> Any:
     return emulated(python(function))
 
 
-@click.command(context_settings=SCRIPT_SETTINGS)
+@click.command(
+    cls=Command,
+    examples=("analyze verify run train.py --epochs 1", "analyze verify run --emulated train.py"),
+    context_settings=SCRIPT_SETTINGS,
+)
 @script_words
 @click.option("--force", is_flag=True, help="Run it even if the estimate says it does not fit.")
 @emulated_options
