@@ -57,6 +57,14 @@ _SETTING = (
     " PYTORCH_ALLOC_CONF: pytorch/pytorch#183387)"
 )
 _MIB = 2**20
+_LESS = (
+    "a smaller batch or sequence, lower precision, checkpointing (analyze run tries them; of a model in a"
+    " file, such as net.py:make_model, analyze advise)"
+)
+_LESS_GENERATED = (
+    "a smaller batch, a shorter prompt, fewer max_new_tokens, weights in 16, 8 or 4 bits (analyze run tries"
+    " what it can; of a config.json analyze what-if config.json --mode generate compares them)"
+)
 # A segment that requests of many sizes share -> those sizes; every larger one is of a tensor's own size.
 SHARED_SEGMENTS = {2 * _MIB: "up to 1 MiB", 20 * _MIB: "1 to 10 MiB"}
 _LARGE_BYTES = 10 * _MIB
@@ -88,14 +96,15 @@ def _placed(message: Message, place: Place | None, log: str) -> Message:
     advice = (
         f"analyze run --device {card.device} {script}, with the arguments it had, says who holds the memory,"
         " and tries such changes on it",
-        f"analyze fit --vary=--batch-size --device {card.device} {script} finds its largest batch",
+        f"analyze fit --vary=--batch-size --device {card.device} {script} finds its largest batch, where"
+        " --batch-size is the script's own option",
         *([card.sentence] if card.sentence else ()),
     )
     unknown = _unknown(by_name.get("asked"), script, log)
     where = "" if place is None else str(place)
-    return replace(
-        message, advice=(*message.advice, *advice), place=where, unknown=(*unknown, *message.unknown)
-    )
+    generates = place is not None and ".generate(" in place.code
+    own = tuple(_LESS_GENERATED if generates and line == _LESS else line for line in message.advice)
+    return replace(message, advice=(*own, *advice), place=where, unknown=(*unknown, *message.unknown))
 
 
 def _unknown(requested: Figure | None, script: str, log: str) -> tuple[str, ...]:
@@ -179,10 +188,7 @@ def _of_pytorch(figures: dict[str, Figure], quoted: str, backend: str) -> Messag
             " the rest of the step needs more"
         )
     if requested <= of("total") or "total" not in figures:
-        advice.append(
-            "a smaller batch or sequence, lower precision, checkpointing (analyze run tries them; of a model"
-            " in a file, such as net.py:make_model, analyze advise)"
-        )
+        advice.append(_LESS)
     room = f", {size(of('free'))} free of {size(of('total'))}" if "total" in figures else ""
     verdict = f"out of memory: {size(requested)} requested with {size(used)} in use{room}"
     return Message(

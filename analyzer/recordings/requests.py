@@ -3,12 +3,14 @@
 1. PyTorch prints the segment it asks the driver for (`outcome.segment_bytes`), ONNX Runtime the request in
    whole chunks of 256 bytes (`bfc_arena.h`, `kMinAllocationSize`); both are compared within the precision
    printed.
-2. Requests for the same purpose and of the same size are one, with their number. Those at the message's own
+2. Requests for the same purpose and of the same size are one, with their number, also of several layers
+   ("layers.*.mlp"). Those at the message's own
    line, or node, come first.
 """
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from dataclasses import replace
 from pathlib import PurePosixPath
@@ -22,6 +24,7 @@ from analyzer.results.recording import Message, Request
 
 _CHUNK_BYTES = 256
 _MOST = 8
+_LAYER = re.compile(r"\.\d+(?=\.|$)")  # a layer's number in a module's path
 
 
 def answered(message: Message, estimate: Estimate) -> Message:
@@ -46,10 +49,20 @@ def _requests(message: Message, estimate: Estimate) -> tuple[Request, ...]:
         return ()
     blocks = estimate.allocations
     counts = Counter(zip(blocks.requested, blocks.origin, strict=True))
+    groups: dict[tuple[int, Origin], list[tuple[int, Origin]]] = {}
+    for (nbytes, place), count in counts.items():
+        if abs(_printed(nbytes, message) - requested.nbytes) <= requested.precision_bytes:
+            origin = blocks.origins[place]
+            of_layers = replace(origin, module=_LAYER.sub(".*", origin.module), scope="")
+            groups.setdefault((nbytes, of_layers), []).append((count, origin))
     alike = [
-        Request(nbytes, count, blocks.origins[origin], _is_place(message, blocks.origins[origin]))
-        for (nbytes, origin), count in counts.items()
-        if abs(_printed(nbytes, message) - requested.nbytes) <= requested.precision_bytes
+        Request(
+            nbytes,
+            sum(count for count, _ in members),
+            members[0][1] if len({origin.module for _, origin in members}) == 1 else of_layers,
+            any(_is_place(message, origin) for _, origin in members),
+        )
+        for (nbytes, of_layers), members in groups.items()
     ]
     return tuple(sorted(alike, key=lambda request: (not request.likely, -request.count))[:_MOST])
 

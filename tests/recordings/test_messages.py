@@ -487,3 +487,12 @@ def test_vllms_command_has_the_logs_model_and_gpu() -> None:
     assert "analyze serve hf:meta-llama/Llama-3.1-8B --device 23.65GiB --available 3.91GiB says" in told
     assert "which may be more than the log's" in told
     assert "analyze serve config.json --device NAME says" in advice(NEEDS.format(there="-0.91"))
+
+
+def test_generating_has_no_checkpointing() -> None:
+    line = "loss = loss_fn(model(images), masks)"
+    generating = TRACEBACK.replace(
+        "a = self.dec1(torch.cat([self.up1(b), a], 1))", "out = model.generate(ids)"
+    )
+    assert line in generating and "fewer max_new_tokens" in advice(generating)
+    assert "checkpointing" not in advice(generating) and "checkpointing" in advice(TRACEBACK)

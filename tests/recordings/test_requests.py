@@ -56,3 +56,13 @@ def test_a_node_of_an_onnx_file() -> None:
     first, *others = answered(message(text), estimate).requests
     assert first.origin.module == "node_add_95" and first.likely and first.origin.shape == (64, 256, 56, 56)
     assert others and not any(other.likely for other in others)
+
+
+def test_layers_are_one_row() -> None:
+    """GPT-2's twelve layers ask for the same in each of three passes: 8 x 1,024 x 768 float32, 24 MiB."""
+    estimate = analyzer.analyze(MODELS / "gpt2.py", batch=8, device="h200")
+    requests = answered(out_of("24.00 MiB"), estimate).requests
+    assert requests and all(request.nbytes == 8 * 1024 * 768 * 4 for request in requests)
+    modules = [request.origin.module for request in requests]
+    assert "h.*.mlp.c_proj" in " ".join(modules) and not any(".0." in module for module in modules)
+    assert sum(request.count for request in requests if request.origin.module.endswith("mlp.c_proj")) == 36
