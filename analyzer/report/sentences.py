@@ -119,9 +119,7 @@ def _other_sentences(estimate: Estimate) -> list[str]:
             else "it uses no memory of a GPU"
         )
     for note, (least, most) in estimate.certainty.unasked.items():
-        same = size(least) == size(most)
-        ends = f"{size(least)}, up to {size(most - least)} more" if same else sizes(least, most)
-        lines.append(f"reserved {ends}: {clean(note)}")
+        lines.append(f"it may take {_ends(estimate, least, most)}: {clean(note)}")
     if displays(estimate, estimate.allowed_bytes - estimate.device_used):
         lines.append(DISPLAY)
     if estimate.with_room is not None:
@@ -134,6 +132,17 @@ def _other_sentences(estimate: Estimate) -> list[str]:
     if estimate.out_of_memory is not None and not estimate.stopped:
         lines.append(f"first failed allocation: {_ended(estimate.out_of_memory)}")
     return lines
+
+
+def _ends(estimate: Estimate, least: int, most: int) -> str:
+    """Return the device's memory between least and most bytes reserved; by how much it differs where both
+    ends read the same."""
+    beside = estimate.device_used - estimate.peak_reserved
+    low, high = least + beside, most + beside
+    if size(low) != size(high):
+        return sizes(low, high)
+    differences = ((estimate.device_used - low, "less"), (high - estimate.device_used, "more"))
+    return " or ".join(f"{size(nbytes)} {word}" for nbytes, word in differences if nbytes > 0)
 
 
 def _ended(failed: OutOfMemory) -> str:

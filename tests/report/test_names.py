@@ -6,8 +6,8 @@ from dataclasses import replace
 
 from analyzer.report import formats, html
 from analyzer.report.formats import PLAIN, View
-from analyzer.report.sentences import assumed, marks_so_far, naive_terms, uncertain
-from analyzer.report.words import operator_name, pieces, span
+from analyzer.report.sentences import assumed, marks_so_far, naive_terms, uncertain, verdicts
+from analyzer.report.words import operator_name, pieces, sizes, span
 from analyzer.results.estimate import MarkRow, Room
 from analyzer.results.strategy import Strategy
 from analyzer.results.verification import Figure, Verification
@@ -91,3 +91,17 @@ def test_a_page_of_an_emulated_run_says_so_and_judges_predictions_alone() -> Non
     worse = replace(verified, figures=(*figures, Figure("device", 90, 91)), environment={})
     shown = str(formats.render("verification", "html", worse))
     assert "2 of 3 figures exact" in shown and ">measured</th>" in shown
+
+
+def test_how_much_workspaces_may_be_is_of_the_figure_above_it() -> None:
+    """Of device memory, as the verdict; by how much where both ends read the same."""
+    beside = TRAINING.device_used - TRAINING.peak_reserved
+
+    def line(least: int, most: int) -> str:
+        known = replace(TRAINING.certainty, unasked={"unknown": (least, most)})
+        return verdicts(replace(TRAINING, certainty=known))[-1][1]
+
+    reserved = TRAINING.peak_reserved
+    assert line(MIB, 2**33) == f"it may take {sizes(MIB + beside, 2**33 + beside)}: unknown"
+    assert line(reserved - 2048, reserved) == "it may take 2.0 KiB less: unknown"
+    assert line(reserved - 2048, reserved + 1024) == "it may take 2.0 KiB less or 1.0 KiB more: unknown"
