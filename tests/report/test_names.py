@@ -105,3 +105,9 @@ def test_how_much_workspaces_may_be_is_of_the_figure_above_it() -> None:
     assert line(MIB, 2**33) == f"it may take {sizes(MIB + beside, 2**33 + beside)}: unknown"
     assert line(reserved - 2048, reserved) == "it may take 2.0 KiB less: unknown"
     assert line(reserved - 2048, reserved + 1024) == "it may take 2.0 KiB less or 1.0 KiB more: unknown"
+
+
+def test_a_phase_is_a_whole_word() -> None:
+    tensors = tuple(replace(row, phase="evaluation") for row in TRAINING.tensors)
+    shown = str(formats.render("estimate", "text", replace(TRAINING, tensors=tensors)))
+    assert "\nevaluation " in shown and "evaluatio " not in shown
