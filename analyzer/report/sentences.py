@@ -118,8 +118,6 @@ def _other_sentences(estimate: Estimate) -> list[str]:
             if estimate.device_used
             else "it uses no memory of a GPU"
         )
-    for note, (least, most) in estimate.certainty.unasked.items():
-        lines.append(f"it may take {_ends(estimate, least, most)}: {clean(note)}")
     if displays(estimate, estimate.allowed_bytes - estimate.device_used):
         lines.append(DISPLAY)
     if estimate.with_room is not None:
@@ -131,6 +129,8 @@ def _other_sentences(estimate: Estimate) -> list[str]:
         lines.append(f"it may {'fail' if fits else 'run nevertheless'}: {clean(estimate.doubt)}")
     if estimate.out_of_memory is not None and not estimate.stopped:
         lines.append(f"first failed allocation: {_ended(estimate.out_of_memory)}")
+    for note, (least, most) in estimate.certainty.unasked.items():
+        lines.append(f"it may take {_ends(estimate, least, most)}: {clean(note)}")
     return lines
 
 
