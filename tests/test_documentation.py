@@ -66,6 +66,7 @@ model = torch.nn.parallel.DistributedDataParallel(make_model().cuda())
 model(torch.randn(8, 64).cuda()).sum().backward()
 dist.destroy_process_group()
 """
+ERROR = "CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 23.64 GiB of which 1.20 GiB is free."
 FILES = {"net.py": NET, "train.py": PROGRAM, "lora.py": PROGRAM, "ddp.py": RANKS}
 
 
@@ -162,6 +163,7 @@ def prepared(place: Fresh) -> None:
         "cp before.json estimate.json",
     ):
         assert place.run(command).returncode == 0
+    (place.folder / "log.txt").write_text(ERROR)
     (place.folder / "grid.yaml").write_text("targets: [models/cnn.onnx]\nbatches: [1, 2]\ndevices: [t4]\n")
     shutil.copy(ROOT / "analyzer/devices/profiles/t4.json", place.folder / "mine.json")
 
@@ -174,7 +176,8 @@ def typed_help(place: Fresh, names: Iterable[str], *kinds: str) -> list[str]:
             kind, _ = commands.OF_HELP.get(example, ("", ""))
             if kind in ("", *kinds):
                 ran = place.run(example)
-                assert ran.returncode == 0, f"{example}\n{ran.stdout}\n{ran.stderr}"
+                code = int("explain log.txt" in example)  # it ran out of memory
+                assert ran.returncode == code, f"{example}\n{ran.stdout}\n{ran.stderr}"
                 assert ran.stdout or " -o " in example, example
                 done.append(example)
     return done
@@ -183,7 +186,7 @@ def typed_help(place: Fresh, names: Iterable[str], *kinds: str) -> list[str]:
 def test_the_examples_of_help_run(own_place: Fresh) -> None:
     """Those that need no torch, every time; the rest stands in the pages too, or in the campaign."""
     light = ("devices", "explain", "compare", "report", "grid")
-    assert len(typed_help(own_place, light)) == 2 * len(light) - 1  # a snapshot is explained in docs/howto.md
+    assert len(typed_help(own_place, light)) == 2 * len(light)
 
 
 @pytest.mark.campaign

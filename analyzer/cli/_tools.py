@@ -56,6 +56,19 @@ def words(command: str, target: str, options: Mapping[str, Any], allow_code: boo
     return [*typed, target, "--format", "json"]
 
 
+def explaining(name: str, target: str, options: Mapping[str, Any], allow_code: bool) -> tuple[list[str], str]:
+    """Return the command line that explains a rule, a file or a text itself, by a target's requests where one
+    is named, and its stdin. Raises OptionError as `words`."""
+    is_text = len(name.split()) > 1 and not _is_file(name)
+    text, name = (name, "-") if is_text else ("", name)
+    if name.startswith("-") and not is_text:
+        raise OptionError(f"{name!r} is no name", "name a rule, a file, or give the text")
+    if not target:
+        return ["explain", name, "--format", "json"], text
+    _, *typed = words("fit", target, options, allow_code)
+    return ["explain", name, *typed], text
+
+
 def _executes(target: str, options: Mapping[str, Any]) -> bool:
     """Return whether a target, or what is said of it, is code that runs."""
     path = Path(target)
@@ -64,11 +77,18 @@ def _executes(target: str, options: Mapping[str, Any]) -> bool:
     return not is_data or bool(options.get("trust")) or ":" in str(options.get("loss"))
 
 
-def answer(typed: list[str]) -> dict[str, Any]:
-    """Run a command; return its exit code, its result, and what it said besides."""
+def _is_file(name: str) -> bool:
+    try:
+        return Path(name).is_file()
+    except OSError:  # longer than a name may be
+        return False
+
+
+def answer(typed: list[str], text: str = "") -> dict[str, Any]:
+    """Run a command; return its exit code, its result, and its messages. text: its stdin."""
     ran = subprocess.run(
         child.command("analyzer", *typed),
-        stdin=subprocess.DEVNULL,
+        input=text,
         capture_output=True,
         text=True,
         check=False,

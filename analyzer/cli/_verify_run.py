@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from analyzer.cli._help import Command
 from analyzer.cli._options import (
     SCRIPT_SETTINGS,
     debug_option,
@@ -31,18 +32,22 @@ def emulated_options(function: Any) -> Any:
     python = click.option(
         "--python",
         metavar="PATH",
-        help="With --emulated: the Python whose PyTorch is emulated (default: ANALYZER_PYTHON, this one, or"
-        " one of 'analyze engine list').",
+        help="With --emulated: the Python whose PyTorch, or ONNX Runtime, is emulated (default:"
+        " ANALYZER_PYTHON, this one, or one of 'analyze engine list').",
     )
     emulated = click.option(
         "--emulated",
         is_flag=True,
-        help="Run it by PyTorch's own CUDA build on an emulated GPU, instead of a real one.",
+        help="Run it by the runtime's own CUDA build on an emulated GPU, instead of a real one.",
     )
     return emulated(python(function))
 
 
-@click.command(context_settings=SCRIPT_SETTINGS)
+@click.command(
+    cls=Command,
+    examples=("analyze verify run train.py --epochs 1", "analyze verify run --emulated train.py"),
+    context_settings=SCRIPT_SETTINGS,
+)
 @script_words
 @click.option("--force", is_flag=True, help="Run it even if the estimate says it does not fit.")
 @emulated_options

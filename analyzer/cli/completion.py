@@ -13,7 +13,11 @@ from analyzer.cli._output import deliver
 _VARIABLE = "_ANALYZE_COMPLETE"
 
 
-@click.command(cls=Command, short_help="The completion of `analyze` for a shell.")
+@click.command(
+    cls=Command,
+    short_help="The completion of `analyze` for a shell.",
+    examples=("analyze completion bash", "analyze completion zsh"),
+)
 @click.argument("shell", type=click.Choice(("bash", "zsh", "fish")))
 @click.pass_context
 def command(ctx: click.Context, shell: str) -> None:

@@ -5,16 +5,28 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from analyzer.cli._help import Command
-from analyzer.cli._options import format_option, output_option
-from analyzer.cli._output import STDOUT, check_writable, columns, complain, deliver, wants_color, working
+from analyzer.cli._options import format_option, options_named, output_option, unprotected_option
+from analyzer.cli._output import (
+    STDOUT,
+    check_writable,
+    columns,
+    complain,
+    deliver,
+    keep_apart,
+    wants_color,
+    working,
+)
 from analyzer.errors import AnalyzerError, OptionError, file_like
 from analyzer.report import formats
 from analyzer.report.formats import View
+
+if TYPE_CHECKING:
+    from analyzer.results.estimate import Estimate
 
 _SUFFIXES = (".pickle", ".pkl", ".txt", ".log")  # which no rule's name has
 
@@ -24,17 +36,23 @@ _SUFFIXES = (".pickle", ".pkl", ".txt", ".log")  # which no rule's name has
     short_help="A rule, a snapshot of PyTorch's allocator, or an error.",
     examples=(
         "analyze explain aten::convolution",
-        "analyze explain snapshot.pickle --format html -o snapshot.html",
+        "analyze explain log.txt train.py -- --batch-size 16",
     ),
 )
 @click.argument("name", required=False)
+@click.argument("target", required=False)
+@click.argument("arguments", nargs=-1, type=click.UNPROCESSED, metavar="[-- ARGUMENTS]")
 @format_option("explanation", "recording", help_text="Form of the explanation (html: of a file).")
 @click.option(
     "--top", type=click.IntRange(min=0), default=10, metavar="N", help="How many of the largest tensors."
 )
+@options_named("batch", "mode", "inputs", "device")
+@unprotected_option
 @output_option
 @click.option("-q", "--quiet", is_flag=True, help="No progress.")
-def command(name: str | None, form: str, **options: Any) -> int:
+def command(
+    name: str | None, target: str | None, arguments: tuple[str, ...], form: str, **options: Any
+) -> int:
     """Explain the rule NAME that the output cites, or the rules behind an operator; without NAME, list all
     rules.
 
@@ -46,11 +64,18 @@ def command(name: str | None, form: str, **options: Any) -> int:
     executed), replayed through a simulation of its allocator, and explained: what was asked for and what was
     free, who holds the peak, what grows, and what each setting of the allocator would have held.
 
+    With TARGET a text's size is looked up among its requests: a script with its ARGUMENTS behind --, a model
+    with --batch and --mode as for analyze TARGET, or a saved estimate (--format json).
+
     Exit code 0: explained, and nothing failed in it; 1: it ran out of memory; 2: bad usage or input.
     """
     check_writable("-o", options["output"])
     if name is not None and (name == "-" or Path(name).is_file()):
-        return _file(name, form, options)
+        return _file(name, form, target, arguments, options)
+    if target is not None:
+        raise OptionError(
+            f"there is no file {name}", f"write the error's text to a file, to explain by {target}"
+        )
     if form == "html":
         raise OptionError(
             "--format html is a form of a file's explanation", "leave it out for a rule, or name a file"
@@ -83,8 +108,10 @@ def _rules(name: str | None, form: str, output: Path | None) -> None:
     deliver(formats.render("explanation", form, rule), output)
 
 
-def _file(name: str, form: str, options: dict[str, Any]) -> int:
-    """Explain a file; return the exit code."""
+def _file(
+    name: str, form: str, target: str | None, arguments: tuple[str, ...], options: dict[str, Any]
+) -> int:
+    """Explain a file, a message by the requests of `target`; return the exit code."""
     from analyzer.recordings.opened import end_of, explained, message_of
     from analyzer.results.recording import Recording
 
@@ -92,12 +119,40 @@ def _file(name: str, form: str, options: dict[str, Any]) -> int:
         complain("note", f"{name} is a file here and a rule, too: the file is explained")
     with working(name, options["quiet"]) as tell:
         result = message_of(end_of(sys.stdin.buffer), "stdin") if name == "-" else explained(Path(name), tell)
+    if target is not None:
+        if isinstance(result, Recording):
+            raise OptionError(f"{name} is a snapshot, which has its own requests", f"leave {target} out")
+        from analyzer.recordings.requests import answered
+
+        result = answered(result, _estimate(target, arguments, options))
     kind = "recording" if isinstance(result, Recording) else "message"
     view = View(top=options["top"], color=wants_color(options["output"]), width=columns())
     deliver(formats.render(kind, form, result, view), options["output"])
     if isinstance(result, Recording):
         return int(bool(result.failed))
     return int(not result.harmless)
+
+
+def _estimate(target: str, arguments: tuple[str, ...], options: dict[str, Any]) -> Estimate:
+    """Return a saved estimate, or that of a script, or of a model."""
+    if target.lower().endswith(".json"):
+        from analyzer.report.json import read
+
+        return read(Path(target))
+    from analyzer.engines.choice import EngineChoice
+    from analyzer.options import Options
+    from analyzer.planning.inputs import described_inputs
+
+    keep_apart(target, options)
+    inputs = described_inputs(target, options["inputs"], options["batch"])
+    chosen = Options.of(
+        {"device": options["device"], "batch": options["batch"], "mode": options["mode"], "inputs": inputs}
+    )
+    with working(target, options["quiet"]) as tell:
+        choice = EngineChoice("trace", progress=tell, unprotected=options["unprotected"])
+        if target.lower().endswith(".py") and options["batch"] is None:
+            return choice.analyze_program(target, arguments, chosen, {}).estimate
+        return choice.analyze_target(target, chosen).estimate
 
 
 def _is_rule(name: str) -> bool:

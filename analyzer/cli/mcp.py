@@ -28,7 +28,8 @@ _TOOLS = {
     "what_if": "Ways to run a target with less memory, what each saves and costs; options as for estimate.",
     "explain": (
         'The rule behind a figure ("cublas-workspace"), an operator\'s rules ("aten::mm"), a snapshot of'
-        " PyTorch's allocator, or a text with an out-of-memory error."
+        " PyTorch's allocator, or an out-of-memory error: its text, or a file. With a target (batch and mode"
+        " as for estimate) also its tensors of the size that failed."
     ),
 }
 
@@ -65,11 +66,15 @@ def server(allow_code: bool) -> Any:
             raise MissingDependencyError("the SDK of the protocol is not installed", install("mcp")) from None
     made = Server("analyzer", instructions=_ABOUT)
 
-    def answered(name: str, target: str, options: dict[str, Any] | None) -> dict[str, Any]:
-        from analyzer.cli._tools import answer, words
+    def answered(
+        name: str, target: str, options: dict[str, Any] | None, explained: str = ""
+    ) -> dict[str, Any]:
+        from analyzer.cli._tools import answer, explaining, words
         from analyzer.errors import AnalyzerError
 
         try:
+            if explained:
+                return answer(*explaining(explained, target, options or {}, allow_code))
             return answer(words(name, target, options or {}, allow_code))
         except AnalyzerError as error:
             return {"exit_code": 2, "result": None, "messages": [error.message, f"hint: {error.hint}"]}
@@ -83,8 +88,8 @@ def server(allow_code: bool) -> Any:
     def what_if(target: str, options: dict[str, Any] | None = None) -> dict[str, Any]:
         return answered("what-if", target, options)
 
-    def explain(name: str) -> dict[str, Any]:
-        return answered("explain", name, None)
+    def explain(name: str, target: str = "", options: dict[str, Any] | None = None) -> dict[str, Any]:
+        return answered("explain", target, options, name)
 
     for function in (estimate, fit, what_if, explain):
         made.tool(description=_TOOLS[function.__name__])(function)

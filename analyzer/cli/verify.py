@@ -53,7 +53,7 @@ def command(target: str, **options: Any) -> int:
     PyTorch targets need an NVIDIA GPU. ONNX files run under ONNX Runtime: on the GPU if there is one, else on
     the CPU provider; weights the file does not have are made at random. `analyze verify run SCRIPT` does the
     same with a whole program, as `analyze run` predicts it. With --emulated no GPU is needed: PyTorch's own
-    CUDA build runs it as under `analyze emulate`.
+    CUDA build runs it as under `analyze emulate`, ONNX Runtime's a file as under --engine emulate.
 
     Exit code 0: it ran; 1: it does not fit (or ran out of memory); 2: bad usage or input, or nothing to run
     it on.
@@ -61,6 +61,8 @@ def command(target: str, **options: Any) -> int:
     keywords = analysis_keywords(target, options)
 
     def run(tell: Progress) -> Verification:
+        if options["emulated"] and target.lower().endswith(".onnx"):
+            return _emulated_session(target, keywords, options, tell)
         if options["emulated"]:
             from analyzer.engines import reach
             from analyzer.options import Options
@@ -79,3 +81,21 @@ def command(target: str, **options: Any) -> int:
         )
 
     return answer(target, options, run)
+
+
+def _emulated_session(
+    target: str, keywords: dict[str, Any], options: dict[str, Any], tell: Progress
+) -> Verification:
+    """Put an ONNX file's prediction beside its emulated session. Raises AnalyzerError."""
+    from analyzer.engines import reach
+    from analyzer.errors import MissingDependencyError
+    from analyzer.options import Options
+    from analyzer.verify.onnx import verify_onnx_emulated
+
+    provider = reach.provider_within_reach(options["python"])
+    if provider is None:
+        raise MissingDependencyError(
+            f"{target} is run by ONNX Runtime, and no onnxruntime-gpu is available",
+            "analyze engine install onnxruntime-gpu makes an environment with it; --python names another",
+        )
+    return verify_onnx_emulated(target, Options.of(keywords), provider, tell, options["arrays"])

@@ -18,8 +18,8 @@ from analyzer.options import Options
 from analyzer.pipeline.attribution import attributed, sums, unattributed
 from analyzer.results.estimate import AfterRun, Certainty, Estimate, Room
 from analyzer.runtimes.base import UNLIMITED, Limit, Prediction, Runtime, Source
-from analyzer.runtimes.bounded import bounded, doubt_of, most_in_doubt, unasked
-from analyzer.runtimes.convolutions import notes_on_convolutions
+from analyzer.runtimes.bounded import bounded, doubt_of, most_in_doubt
+from analyzer.runtimes.convolutions import UNASKED, is_unasked, notes_on_convolutions
 from analyzer.runtimes.events import Malloc
 from analyzer.runtimes.ranges import (
     Range,
@@ -92,6 +92,7 @@ def assemble(
     failure, modelled = outcome.failure, runtime.modelled(prediction, profile)
     where = unattributed(failure) if prediction.plain else attributed(graph, prediction, simulation, failure)
     installed = releases.others_installed(modelled)
+    notes = _notes(captured, prediction, profile, simulation, assumptions, modelled, installed)
     estimate = Estimate(
         target=captured.target,
         framework=captured.framework,
@@ -114,8 +115,9 @@ def assemble(
             prediction.unknown,
             assumptions,
             kept_and_spare(captured.profile, profile.usable_bytes),
+            UNASKED in notes,
         ),
-        notes=_notes(captured, prediction, profile, simulation, assumptions, modelled, installed),
+        notes=notes,
         refused=(*captured.refused, *prediction.refused),
         incomplete=captured.incomplete,
         caveats=(*captured.caveats, *prediction.caveats),
@@ -275,7 +277,7 @@ def _assumed_figures(
     other = _other_arrangements(variants, simulation) if outcome.with_room is None else _Arrangements()
     notes, in_use, ends = other.notes, other.allocated, other.reserved
     causes = {**other.causes}
-    workspaces = _UNASKED if unasked(prediction.events) else _CHOICES
+    workspaces = _UNASKED if is_unasked(prediction.events) else _CHOICES
     if profile.measured:
         if not prediction.plain and any(map(_is_off, variants.requests)):
             allocated, held = bounded_ranges(variants, simulation, measured=True)
@@ -371,9 +373,14 @@ def _other_arrangements(variants: Variants, simulation: Simulation) -> _Arrangem
 
 
 def _certainty(
-    simulation: Simulation, unknown: Mapping[str, int], assumed: _AssumedFigures, kept_and_spare: Range
+    simulation: Simulation,
+    unknown: Mapping[str, int],
+    assumed: _AssumedFigures,
+    kept_and_spare: Range,
+    can_be_asked: bool,
 ) -> Certainty:
-    """Return the bytes at the peak by how they are known, and by rule."""
+    """Return the bytes at the peak by how they are known, and by rule. can_be_asked: of cuDNN, once it is
+    installed."""
     by_rule = {
         basis: sums(
             (alive.malloc.rule, alive.block_bytes)
@@ -383,8 +390,10 @@ def _certainty(
         for basis in ("exact", "measured", "bounded")
     }
     exact, measured, bounded = (sum(sums.values()) for sums in by_rule.values())
+    span = assumed.causes.get(_UNASKED)
+    unasked = {UNASKED: span} if can_be_asked and span is not None else {}
     figures = (assumed.by_name, assumed.reserved, assumed.beside, *kept_and_spare, assumed.allocated)
-    return Certainty(exact, measured, bounded, dict(unknown), by_rule, *figures, assumed.causes)
+    return Certainty(exact, measured, bounded, dict(unknown), by_rule, *figures, assumed.causes, unasked)
 
 
 def _refusals(simulation: Simulation) -> tuple[str, ...]:

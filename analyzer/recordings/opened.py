@@ -54,7 +54,7 @@ def end_of(stream: BinaryIO) -> str:
 
 def message_of(text: str, name: str) -> Message:
     """Return the error in a text. Raises InputError where there is none that is known."""
-    message = understood(text)
+    message = understood(text) if name == "stdin" else understood(text, name)
     if message is None:
         raise InputError(f"{name}: no error for want of memory is in it that is known here", _HINT)
     return message

@@ -304,7 +304,7 @@ def view_data(estimate: Estimate) -> dict[str, Any]:
         },
         "origins": [
             {
-                "name": _name(origin.name),
+                "name": _name(operator_name(origin.name)),
                 "category": categories.index(origin.category),
                 "shape": "x".join(map(str, origin.shape)),
                 "dtype": _name(origin.dtype),

@@ -298,21 +298,26 @@ def verification(verified: Verification, view: View = PLAIN) -> str:
                 "-" if error is None else "exact" if same else f"{error:+.2f} %",
             )
         )
-    judged = [figure for figure in verified.figures if figure.error_percent is not None]
+    judged = [
+        figure
+        for figure in verified.figures
+        if figure.error_percent is not None and figure.name != verifications.NAIVE
+    ]
     wrong = [figure for figure in judged if figure.predicted != figure.measured]
     sentence = (
         f"{len(judged) - len(wrong)} of {len(judged)} figures exact" if judged else "nothing was measured"
     )
+    known = verifications.known(verified)
     charts: list[dict[str, Any]] = []
     body = [
         page.verdict(not wrong and bool(judged), sentence),
-        page.table(("bytes", "predicted", "measured", "error"), figures, (1, 2, 3), "cards"),
+        page.table(("bytes", "predicted", known, "error"), figures, (1, 2, 3), "cards"),
     ]
     if len(verified.marks) > 1:
         charts.append(_marks(verified))
         body += [
             page.heading("Event by event"),
-            page.chart(0, "predicted and measured after each named event"),
+            page.chart(0, f"predicted and {known} after each named event"),
         ]
     if verified.marks:
         rows: list[Sequence[str]] = [
@@ -331,7 +336,7 @@ def verification(verified: Verification, view: View = PLAIN) -> str:
             )
             for mark in verified.marks
         ]
-        heads = ("after", "allocated: predicted", "measured", "reserved: predicted", "measured", "")
+        heads = ("after", "allocated: predicted", known, "reserved: predicted", known, "")
         body.append(page.table(heads, rows, (1, 2, 3, 4), "cards"))
     body += [
         page.heading("In words"),
@@ -344,13 +349,14 @@ def verification(verified: Verification, view: View = PLAIN) -> str:
 
 def _marks(verified: Verification) -> dict[str, Any]:
     columns = ("predicted_allocated", "measured_allocated", "predicted_reserved", "measured_reserved")
+    known = verifications.known(verified)
     return {
         "x": "named event",
         "values": list(range(1, len(verified.marks) + 1)),
         "limit": None,
         "lines": [
             {
-                "name": " ".join(reversed(name.split("_"))),
+                "name": " ".join(reversed(name.replace("measured", known).split("_"))),
                 "values": [getattr(mark, name) for mark in verified.marks],
                 "dashed": name.startswith("measured"),
                 "color": int(name.endswith("reserved")),

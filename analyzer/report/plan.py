@@ -16,7 +16,7 @@ from analyzer.report.columns import Column, table, within
 from analyzer.report.csv import csv_text
 from analyzer.report.formats import PLAIN, View
 from analyzer.report.sentences import DISPLAY, displays, refusals, subject, uncounted
-from analyzer.report.words import clean, folded, mib, percent, size
+from analyzer.report.words import clean, folded, mib, operator_name, percent, pieces, size
 
 if TYPE_CHECKING:
     from analyzer.results.curve import Curve, Kink
@@ -306,15 +306,15 @@ def _counted(batches: Sequence[int]) -> str:
 def _failure(verdict: str, failed: OutOfMemory) -> list[str]:
     """Return two lines on the request that found no room: what, where, and what was free. verdict: of which
     size."""
-    what = clean(failed.operator).removeprefix("aten::").removesuffix(".default") or clean(failed.label)
+    what = operator_name(failed.operator) or clean(failed.label)
     where = ", ".join(filter(None, (clean(failed.module), clean(failed.source))))
-    pieces = f"{failed.free_count} pieces, the largest {size(failed.largest_free_bytes)}"
+    parts = f"{pieces(failed.free_count)}, the largest {size(failed.largest_free_bytes)}"
     return [
         f"{verdict}: no memory for {size(failed.requested_bytes)} of {what}"
         + (f" ({where})" if where else "")
         + f", in {clean(failed.phase) or 'the end'}",
         f"  {size(failed.allocated_bytes)} in use, {size(failed.reserved_bytes)} of"
-        f" {size(failed.limit_bytes)} held; {size(failed.free_bytes)} free in {pieces}",
+        f" {size(failed.limit_bytes)} held; {size(failed.free_bytes)} free in {parts}",
     ]
 
 

@@ -15,11 +15,12 @@ from analyzer.report import html, page, text
 from analyzer.report.console import printed
 from analyzer.report.formats import PLAIN, View
 from analyzer.report.json import to_dict
-from analyzer.report.words import clean, size, tail
+from analyzer.report.words import clean, operator_name, printed_size, size, tail
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
+    from analyzer.results.estimate import Origin
     from analyzer.results.recording import FailedRequest, Message, Recording, Way
 
 # A title, its columns (those from the second on are numbers), rows, and a sentence below.
@@ -178,11 +179,13 @@ def message(explained: Message, view: View = PLAIN) -> str:
         Text(f"message of {explained.source}", style="dim"),
     ]
     rows: list[tuple[str, ...]] = [
-        (figure.name, size(figure.nbytes), _exactly(figure.nbytes, figure.precision_bytes))
+        (figure.name, printed_size(figure.nbytes), _exactly(figure.nbytes, figure.precision_bytes))
         for figure in explained.figures
     ]
     if rows:
         parts += _section(("The text says", ("figure", "", "bytes"), rows, ""), view.width)
+    for section in _of_size(explained):
+        parts += _section(section, view.width)
     if explained.advice:
         parts += ["", Text("Way out", style="bold"), *(Text(f"- {clean(line)}") for line in explained.advice)]
     if explained.unknown:
@@ -192,6 +195,36 @@ def message(explained: Message, view: View = PLAIN) -> str:
             *(Text(f"- {clean(line)}") for line in explained.unknown),
         ]
     return printed(parts, view.width, view.color)
+
+
+def _of_size(explained: Message) -> Iterator[Section]:
+    """Yield the estimate's requests of the message's size."""
+    if not explained.requests:
+        return
+    rows: list[tuple[str, ...]] = [
+        (
+            _purpose(request.origin),
+            _kind(request.origin),
+            request.origin.phase,
+            f"{request.count:,}",
+        )
+        for request in explained.requests
+    ]
+    place = "line" if explained.place else "node"
+    here = sum(request.likely for request in explained.requests)
+    which = "the first is" if here == 1 else f"the first {here} are"
+    sentence = f"{which} at the {place} that failed" if here else ""
+    yield "Requests of that size", ("request of", "tensor", "in", "times"), rows, sentence
+
+
+def _purpose(origin: Origin) -> str:
+    """Return the operator, module and line of a request."""
+    return " ".join(filter(None, (operator_name(origin.name), origin.module, origin.source)))
+
+
+def _kind(origin: Origin) -> str:
+    """Return the shape and type of a request's tensor; the category of one without."""
+    return f"{'x'.join(map(str, origin.shape))} {origin.dtype}" if origin.dtype else origin.category
 
 
 def _exactly(nbytes: int, precision: int) -> str:
@@ -209,13 +242,22 @@ def message_html(explained: Message, view: View = PLAIN) -> str:
     """Return it as a page."""
     del view
     rows = [
-        (page.text(f.name), page.text(size(f.nbytes)), _exactly(f.nbytes, f.precision_bytes))
+        (page.text(f.name), page.text(printed_size(f.nbytes)), _exactly(f.nbytes, f.precision_bytes))
         for f in explained.figures
     ]
     body = [
         page.verdict(explained.harmless, explained.verdict),
         page.paragraph(f"at {explained.place}") if explained.place else "",
-        page.table(("figure", "", "bytes"), rows, (1, 2)) if rows else "",
+        page.table(("figure", "", "bytes"), rows, (1, 2), "cards") if rows else "",
+        *(
+            part
+            for title, heads, lines, sentence in _of_size(explained)
+            for part in (
+                page.heading(title),
+                page.table(heads, [tuple(map(page.text, line)) for line in lines], (3,), "cards"),
+                page.paragraph(sentence, "dim") if sentence else "",
+            )
+        ),
         page.heading("Way out") if explained.advice else "",
         page.items(explained.advice),
         page.heading("Not in the text") if explained.unknown else "",

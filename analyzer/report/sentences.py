@@ -18,6 +18,7 @@ from analyzer.report.words import (
     duration,
     operator_name,
     percent,
+    pieces,
     size,
     sizes,
     span,
@@ -129,6 +130,8 @@ def _other_sentences(estimate: Estimate) -> list[str]:
         lines.append(f"it may {'fail' if fits else 'run nevertheless'}: {clean(estimate.doubt)}")
     if estimate.out_of_memory is not None and not estimate.stopped:
         lines.append(f"first failed allocation: {_ended(estimate.out_of_memory)}")
+    for note, (least, most) in estimate.certainty.unasked.items():
+        lines.append(f"it may take {_ends(estimate, least, most)}: {clean(note)}")
     return lines
 
 
@@ -149,12 +152,23 @@ def _with_room(estimate: Estimate, room: Room) -> str:
     return f"{sentence}; on a larger GPU {setting} holds it to the budget"
 
 
+def _ends(estimate: Estimate, least: int, most: int) -> str:
+    """Return the device's memory between least and most bytes reserved; by how much it differs where both
+    ends read the same."""
+    beside = estimate.device_used - estimate.peak_reserved
+    low, high = least + beside, most + beside
+    if size(low) != size(high):
+        return sizes(low, high)
+    differences = ((estimate.device_used - low, "less"), (high - estimate.device_used, "more"))
+    return " or ".join(f"{size(nbytes)} {word}" for nbytes, word in differences if nbytes > 0)
+
+
 def _ended(failed: OutOfMemory) -> str:
     """Return a sentence on the request without room, its place, and the free memory."""
     places = (operator_name(failed.label), failed.module, failed.source, failed.phase)
     place = ", ".join(clean(text) for text in dict.fromkeys(filter(None, places)))
     free = (
-        f"{size(failed.free_bytes)} free in {failed.free_count:,} pieces"
+        f"{size(failed.free_bytes)} free in {pieces(failed.free_count)}"
         if failed.free_count
         else "nothing free"
     )
@@ -400,9 +414,11 @@ def fragmented(estimate: Estimate) -> str:
     missed = ""
     if waste.missed_count:
         place = " ".join(filter(None, (operator_name(waste.largest), clean(waste.source))))
+        plural = "" if waste.missed_count == 1 else "s"
         missed = (
-            f": {waste.missed_count:,} requests ({size(waste.missed_bytes)}) found no hole large enough, the"
-            f" largest {size(waste.largest_bytes)} for {place} with {size(waste.free_bytes)} free in pieces"
+            f": {waste.missed_count:,} request{plural} ({size(waste.missed_bytes)}) found no hole large"
+            f" enough, the largest {size(waste.largest_bytes)} for {place} with {size(waste.free_bytes)} free"
+            " in pieces"
         )
     is_short = estimate.out_of_memory is not None or not estimate.fits()
     settings = "; ".join(f"{clean(row.setting)} {_would_hold(row, is_short)}" for row in waste.settings)
@@ -479,7 +495,7 @@ def growing(estimate: Estimate) -> str:
 
 def other_notes(estimate: Estimate) -> tuple[str, ...]:
     """Return the notes not printed beside the verdict."""
-    beside = (*estimate.refused, *estimate.caveats)
+    beside = (*estimate.refused, *estimate.caveats, *estimate.certainty.unasked)
     return tuple(note for note in estimate.notes if note not in beside)
 
 

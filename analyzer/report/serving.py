@@ -102,6 +102,12 @@ def budget_notes(serving: Serving) -> Iterator[str]:
         yield (
             "CUDA graphs are not counted, so the cache is smaller by what vLLM logs for them (--graphs SIZE)"
         )
+    if budget is not None:
+        yield (
+            "a log whose cache differs has another share of the GPU than"
+            f" {budget.utilization:g} (--gpu-memory-utilization), graphs, or memory outside PyTorch:"
+            " --available SIZE takes the cache it logs"
+        )
 
 
 def engine_text(memory: EngineMemory, _: View = PLAIN) -> str:

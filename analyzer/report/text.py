@@ -46,6 +46,7 @@ if TYPE_CHECKING:
 _BAR_WIDTH = 30
 # Width of a breakdown's line without its bar; narrower than this, tensors are in one column.
 _BESIDE_BAR = 44
+_PHASE_WIDTH = 10  # the longest: "evaluation", "generation"
 _NARROW = 64
 _WHAT_WIDTH = 34
 _UNKNOWN_SHOWN = 8
@@ -225,7 +226,8 @@ def _tensors(rows: tuple[TensorRow, ...], view: View) -> RenderableType:
     from rich.text import Text
 
     width = view.width
-    digits = max(5, *(len(shown) for row in rows for shown in (size(row.nbytes), clean(row.phase)[:9])))
+    phases = (clean(row.phase)[:_PHASE_WIDTH] for row in rows)
+    digits = max(5, *map(len, (*phases, *(size(row.nbytes) for row in rows))))
     if width < _NARROW:
         return _tensors_narrow(rows, digits, view)
     room = max(16, width - digits - _WHAT_WIDTH - 6)
@@ -237,7 +239,7 @@ def _tensors(rows: tuple[TensorRow, ...], view: View) -> RenderableType:
         name, maker = name_and_origin(row)
         holder, why = attribution.held_by(row) if view.verbose else ("", "")
         table.add_row(
-            Text.assemble(size(row.nbytes), (f"\n{clean(row.phase)[:9]}", "dim")),
+            Text.assemble(size(row.nbytes), (f"\n{clean(row.phase)[:_PHASE_WIDTH]}", "dim")),
             Text.assemble(_shape(row), (f"\n{_kind(row, _WHAT_WIDTH)}\n{holder}".rstrip(), "dim")),
             Text.assemble(
                 tail(name, room), (f"\n{tail(maker, room)}\n{tail(why, room)}".rstrip("\n"), "dim")
@@ -263,7 +265,7 @@ def _tensors_narrow(rows: tuple[TensorRow, ...], digits: int, view: View) -> Ren
         holder = [tail(part, room) for part in attribution.held_by(row)] if view.verbose else []
         rest = "\n".join(filter(None, (_shape(row), tail(maker, room), _kind(row, room), *holder)))
         table.add_row(
-            Text.assemble(size(row.nbytes), (f"\n{clean(row.phase)[:9]}", "dim")),
+            Text.assemble(size(row.nbytes), (f"\n{clean(row.phase)[:_PHASE_WIDTH]}", "dim")),
             Text.assemble(tail(name, room), (f"\n{rest}", "dim")),
         )
     return table

@@ -13,6 +13,7 @@ from analyzer.report.words import clean, size, tail, unit
 from analyzer.results.verification import Verification
 
 _EVENTS_SHOWN = 12
+NAIVE = "naive sum"  # which predicts no runtime's figure
 _ENVIRONMENT = ("emulated", "gpu", "driver", "torch", "cuda", "cudnn", "onnxruntime", "python")
 
 
@@ -51,6 +52,11 @@ def render_json(verification: Verification, _: View = PLAIN) -> str:
     return json.dumps(verification.to_dict(), indent=1) + "\n"
 
 
+def known(verification: Verification) -> str:
+    """Return how the figures beside the predicted ones are known."""
+    return "emulated" if "emulated" in verification.environment else "measured"
+
+
 def _narrowed(columns: list[Column], rows: list[list[str]], width: int) -> list[str]:
     """Return the table with its usual columns, or with those as narrow as their contents."""
     if sum(column.width for column in columns) > width:
@@ -67,7 +73,7 @@ def _figures(verification: Verification, width: int) -> list[str]:
     columns = [
         Column(shown_as, 15, least=9),
         Column("predicted", 14),
-        Column("emulated" if "emulated" in verification.environment else "measured", 15),
+        Column(known(verification), 15),
         Column("error", 11),
     ]
     rows = []

@@ -27,6 +27,14 @@ def size(nbytes: int) -> str:
     return f"{nbytes:,} B" if scale == 0 else f"{_tenths(nbytes, 1024**scale)} {_UNITS[scale]}"
 
 
+def printed_size(nbytes: int) -> str:
+    """Return bytes with two decimals, as PyTorch's messages have them (`format_size`)."""
+    for unit, scale in (("GiB", 2**30), ("MiB", MIB), ("KiB", 1024)):
+        if nbytes >= scale:
+            return f"{nbytes / scale:,.2f} {unit}"
+    return f"{nbytes} bytes"
+
+
 def span(least: str, most: str) -> str:
     """Return a range as it is written: "1.5 GiB to 2 GiB"; the one figure where both ends read the same."""
     return least if least == most else f"{least} to {most}"
@@ -94,8 +102,17 @@ def _first_figure(note: str) -> float:
 
 
 def operator_name(name: str) -> str:
-    """Return an operator as users write it: "convolution" for "aten::convolution.default"."""
-    return clean(name).removeprefix("aten::").removesuffix(".default")
+    """Return an operator as users write it, without PyTorch's overload: "where" for "aten::where.self"; one
+    of a library keeps its namespace."""
+    own = clean(name)
+    if own.startswith("aten::"):
+        return own.removeprefix("aten::").partition(".")[0]
+    return own.removesuffix(".default") if "::" in own else own
+
+
+def pieces(count: int) -> str:
+    """Return a number of pieces in words."""
+    return f"{count:,} piece{'' if count == 1 else 's'}"
 
 
 def ascii_only(text: str) -> str:

@@ -144,6 +144,8 @@ class Certainty:
     allocated_range: least and most bytes allocated at the peak, where processes differ; else None.
     causes: why the allocator may hold more or less -> least and most bytes it holds by that alone, the widest
         first; empty in an estimate saved before they were kept.
+    unasked: a note on a library that is not within reach to be asked, with what installs it -> least and most
+        bytes the allocator may hold without its answers.
     """
 
     exact: int
@@ -158,6 +160,7 @@ class Certainty:
     spare_bytes: int = 0
     allocated_range: tuple[int, int] | None = None
     causes: Mapping[str, Sequence[int]] = field(default_factory=dict)
+    unasked: Mapping[str, Sequence[int]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from analyzer.results.estimate import Estimate
+from analyzer.results.estimate import Estimate, Origin
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,11 +96,23 @@ class Figure:
 
 
 @dataclass(frozen=True, slots=True)
+class Request:
+    """Requests of an estimate that are alike: bytes of each, as asked for, their number and purpose. likely:
+    whether they are at the message's own line or node."""
+
+    nbytes: int
+    count: int
+    origin: Origin
+    likely: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Message:
     """The text of an error for want of memory, understood. source: whose it is. figures: what it says.
     verdict, advice: sentences. unknown: what the text does not say. place: the user's own line where it
-    happened ("model.py:34, in forward: return self.head(x)"), "" where no traceback says so. harmless: what
-    it says ends no program."""
+    happened ("model.py:34, in forward: return self.head(x)"), "" where no traceback says so. operator: the
+    node of an ONNX file where it happened. harmless: what it says ends no program. requests: of that size in
+    an estimate, where one was given (`recordings/requests.py`)."""
 
     source: str
     verdict: str
@@ -110,3 +122,5 @@ class Message:
     unknown: tuple[str, ...] = field(default=())
     place: str = ""
     harmless: bool = False
+    operator: str = ""
+    requests: tuple[Request, ...] = ()

@@ -17,6 +17,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from analyzer.analysis import Analysis
 from analyzer.devices import DeviceProfile
 from analyzer.emulation.inference import Provider, Recorded, recorded
 from analyzer.errors import OptionError, RunError
@@ -42,11 +43,17 @@ _NAMED = 3  # nodes that a note names
 
 def estimate_of(target: Target, options: Options, provider: Provider) -> Estimate:
     """Return the estimate of an ONNX file by its own runtime. Raises AnalyzerError."""
+    return analysis_of(target, options, provider).estimate
+
+
+def analysis_of(target: Target, options: Options, provider: Provider) -> Analysis:
+    """Return the analysis of an ONNX file by its own runtime. Raises AnalyzerError."""
     runtime = ProviderRuntime(target, provider)
     wanted = replace(options, release={**options.release, "onnxruntime": provider.version})
     captured = captured_onnx(target, wanted, runtime)
-    estimate = assemble(captured, wanted, runtime).estimate
-    return replace(
+    analysis = assemble(captured, wanted, runtime)
+    estimate = analysis.estimate
+    estimate = replace(
         estimate,
         engine="emulate",
         installed={},
@@ -55,6 +62,7 @@ def estimate_of(target: Target, options: Options, provider: Provider) -> Estimat
             filter(None, (f"emulated: ONNX Runtime {provider.version} itself", estimate.device_note))
         ),
     )
+    return replace(analysis, estimate=estimate)
 
 
 class ProviderRuntime(OnnxRuntime):
@@ -137,7 +145,9 @@ def _check(settings: SessionOptions) -> None:
         ("shared_with", bool(settings.shared_with)),
     ):
         if is_given:
-            raise OptionError(f"sessions with {name} are not emulated", "leave --engine out")
+            raise OptionError(
+                f"sessions with {name} are not emulated", "leave --engine emulate, or --emulated, out"
+            )
 
 
 def _described(feed: feeds.Feed) -> dict[str, Any]:

@@ -7,6 +7,7 @@
    NVML's.
 3. The naive sum is compared with what was in use at the peak, where weights are in the arena (CUDA); the
    graph estimate has nothing to be measured by: ONNX Runtime runs another graph.
+4. Emulated (`runs/provider.py`), no GPU is needed: both are of a typical order of initializers.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
+from analyzer.emulation.inference import Provider
 from analyzer.errors import MissingDependencyError, OptionError, RunError
 from analyzer.onnx import file as onnx_file
 from analyzer.options import Options
@@ -25,10 +27,12 @@ from analyzer.report.words import clean
 from analyzer.results.estimate import Estimate
 from analyzer.results.verification import Figure, MarkComparison, Verification
 from analyzer.runs import feeds, jobs, machine
+from analyzer.runs.provider import analysis_of
 from analyzer.runs.session import NO_KERNEL
 from analyzer.runtimes.onnxruntime import SessionPrediction, parse
 from analyzer.runtimes.onnxruntime.options import FOLLOWED_ON_CPU
 from analyzer.spec import TensorSpec
+from analyzer.targets import parse as parse_target
 from analyzer.verify.comparison import process_bytes
 
 _EXTERNAL = 1  # TensorProto.DataLocation.EXTERNAL
@@ -112,6 +116,59 @@ def verify_onnx(
     )
 
 
+def verify_onnx_emulated(
+    target: str,
+    options: Options,
+    provider: Provider,
+    tell: Callable[[str], None],
+    arrays: Path | None = None,
+) -> Verification:
+    """Predict a file's session, and run it by `provider` on the emulated device, the same release of both.
+
+    arrays: an .npz file, of which the shapes count. Raises AnalyzerError.
+    """
+    if options.mode == "train":
+        raise OptionError("an ONNX file is run for inference", "leave --mode train out")
+    if arrays is not None:
+        options = _described(options, feeds.saved(arrays))
+    options = replace(options, release={"onnxruntime": provider.version, **options.release})
+    tell("predicting")
+    predicted = analysis(target, options)
+    tell("emulating")
+    emulated = analysis_of(parse_target(target), options, provider)
+    prediction, recorded = predicted.prediction, emulated.prediction
+    assert isinstance(prediction, SessionPrediction) and isinstance(recorded, SessionPrediction)
+    estimate, highest, runs = predicted.estimate, recorded.session.peak_in_use, []
+    for _, figures in recorded.runs:
+        highest = max(highest, figures.peak_in_use)
+        runs.append({"peak_in_use": highest, "held": figures.held_most})
+    last = Figure("device", prediction.device_bytes, recorded.device_bytes)
+    environment = {
+        name: value
+        for name, value in machine.fingerprint(None).items()
+        if name not in ("torch", "onnxruntime")
+    }
+    return Verification(
+        target=target,
+        runtime="onnxruntime CUDA",
+        mode="infer",
+        batch=options.batch,
+        optimizer="",
+        device=estimate.device,
+        options={name: str(value) for name, value in options.runtime_options.items()},
+        figures=(*_figures(estimate, prediction, {"runs": runs}, "emulated"), last),
+        marks=_marks(prediction, runs),
+        history=None,
+        out_of_memory=None,
+        environment={
+            **environment,
+            "emulated": emulated.estimate.device_note.removeprefix("emulated: "),
+        },
+        notes=(*prediction.notes, *emulated.estimate.caveats),
+        modelled=estimate.modelled,
+    )
+
+
 def _provider(name: Any, target: str) -> str:
     """Return "cuda" or "cpu": what was asked for, else what this machine has."""
     if importlib.util.find_spec("onnxruntime") is None:
@@ -160,7 +217,7 @@ def _figures(
     """Return the predicted figures beside the last run's."""
     last = measured["runs"][-1]
     rows = [
-        Figure("naive sum", estimate.naive.total, last["peak_in_use"] if provider == "cuda" else None),
+        Figure("naive sum", estimate.naive.total, None if provider == "cpu" else last["peak_in_use"]),
         Figure("graph", estimate.graph_peak, None),
         Figure("peak in use", prediction.peak_in_use, last["peak_in_use"]),
         Figure("held", prediction.runs[-1][1].held_most, last["held"]),

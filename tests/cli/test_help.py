@@ -29,7 +29,7 @@ def test_summaries_are_whole(run: Any) -> None:
     assert max(map(len, shown.splitlines())) <= 80
 
 
-@pytest.mark.parametrize("name", [name for name in NAMES if name != "completion"])
+@pytest.mark.parametrize("name", NAMES)
 def test_two_examples_that_the_command_takes(run: Any, name: str) -> None:
     found = command(name)
     assert len(found.examples) == 2
@@ -42,9 +42,10 @@ def test_two_examples_that_the_command_takes(run: Any, name: str) -> None:
         other.make_context(name, words)
 
 
-@pytest.mark.parametrize("words", [(), *((name,) for name in NAMES)])
+@pytest.mark.parametrize("words", [(), *((name,) for name in NAMES), ("verify", "run")])
 def test_a_page_is_at_most_sixty_lines(run: Any, words: tuple[str, ...]) -> None:
     shown = run(*words, "--help").out.splitlines()
+    assert "Examples:" in shown
     assert len(shown) <= 60 and max(map(len, shown)) <= 80
 
 

@@ -77,6 +77,25 @@ def test_an_answer_has_the_commands_json_and_exit_code() -> None:
     )
 
 
+def test_an_errors_text_is_explained_as_it_is(tmp_path: Path) -> None:
+    """An agent has the text, and may name a target whose tensors are of that size: 8 x 8 x 222 x 222 float32."""
+    text = "CUDA out of memory. Tried to allocate 14.00 MiB. GPU 0 has a total capacity of 23.64 GiB of which 1.20 MiB is free."
+    answer = _tools.answer(*_tools.explaining(text, "", {}, False))
+    assert answer["exit_code"] == 1
+    assert answer["result"]["message"]["verdict"].startswith("out of memory: 14.00 MiB requested")
+    log = tmp_path / "log.txt"
+    log.write_text(text)
+    assert _tools.answer(*_tools.explaining(str(log), "", {}, False))["exit_code"] == 1
+    request = "Failed to allocate memory for requested buffer of size 12616704"
+    answer = _tools.answer(*_tools.explaining(request, CNN, {"batch": 8}, False))
+    shapes = [each["origin"]["shape"] for each in answer["result"]["message"]["requests"]]
+    assert [8, 8, 222, 222] in shapes
+    with pytest.raises(OptionError, match="would be executed"):
+        _tools.explaining(text, "net.py", {"batch": 8}, False)
+    with pytest.raises(OptionError, match="is no name"):
+        _tools.explaining("--debug", "", {}, True)
+
+
 def test_the_tools_are_told(run: Any) -> None:
     lines = run("mcp", "--tools").out.splitlines()
     assert [line.partition(":")[0] for line in lines[:-1]] == ["estimate", "fit", "what_if", "explain"]

@@ -35,7 +35,6 @@ _SPANS = re.compile(r"`(analyze [^`]*)`")
 # What `--help` shows that is not typed in every run, and why.
 OF_HELP = {
     "analyze calibrate -o mine.json": ("gpu", "measures it"),
-    "analyze explain snapshot.pickle --format html -o snapshot.html": ("gpu", "PyTorch wrote it"),
     "analyze engine install torch==2.11.0": ("network", "3 GB to download"),
     "analyze verify run train.py --epochs 1": ("gpu", "runs the program"),
     "analyze emulate --device rtx4090 train.py --epochs 1": ("cuda", "PyTorch's own binary"),

@@ -15,6 +15,7 @@ import pytest
 from onnx import TensorProto, helper
 
 import analyzer
+from analyzer.cli import main
 from analyzer.emulation import library
 from analyzer.emulation.inference import find_provider
 from analyzer.engines.reach import provider_within_reach
@@ -158,6 +159,28 @@ def test_auto_asks_where_the_simulation_is_uncertain(
     assert estimate.engine == "emulate"
     assert "so ONNX Runtime 1.30.0 itself was run, emulated" in estimate.notes[0]
     assert analyzer.analyze(path, batch=8, device="h200", engine="simulate").engine == "trace"
+
+
+def test_verify_puts_the_session_beside_its_prediction(
+    tmp_path: Path, python: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The stand-in takes more than the simulation knows: 4,096 + 8,192 + 32,000 + 12,288 + 32,000 + 512."""
+    words = ["verify", str(model(tmp_path)), "--emulated", "--batch", "8", "--device", "h200"]
+    assert main([*words, "--python", str(python), "--format", "json"]) == 0
+    document = json.loads(capfd.readouterr().out)
+    figures = {figure["name"]: figure for figure in document["figures"]}
+    predicted = analyzer.analyze(
+        tmp_path / "model.onnx", batch=8, device="h200", release={"onnxruntime": "1.30"}
+    )
+    assert figures["peak in use"]["measured"] == 89_088
+    assert figures["peak in use"]["predicted"] == predicted.peak_allocated != 89_088
+    assert figures["device"]["measured"] == emulated(tmp_path / "model.onnx", python).device_used
+    assert [mark["event"] for mark in document["marks"]] == ["run 1", "run 2"]
+    assert main([*words, "--python", str(python)]) == 0
+    assert "emulated      error" in capfd.readouterr().out
+    monkeypatch.setenv("ANALYZER_PYTHON", sys.executable)
+    assert main(words) == 2
+    assert "analyze engine install onnxruntime-gpu" in capfd.readouterr().err
 
 
 def test_the_libraries_are_those_that_the_provider_names(python: Path) -> None:

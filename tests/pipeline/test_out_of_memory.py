@@ -224,7 +224,7 @@ def test_without_cudnn_the_range_holds_what_was_measured(capsys: pytest.CaptureF
     assert "between bounds: " in " ".join(capsys.readouterr().out.split())
     estimate = analyzer.run(str(program), device="h200")
     least, most = estimate.reserved_range
-    assert least <= 7158 * 2**20 <= most and any("are bounded" in note for note in estimate.notes)
+    assert least <= 7158 * 2**20 <= most and any("are between bounds" in note for note in estimate.notes)
 
 
 def test_a_program_that_is_followed_again_says_nothing_twice(

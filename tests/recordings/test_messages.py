@@ -365,8 +365,10 @@ def test_the_users_own_line_and_script() -> None:
     message = understood(TRACEBACK)
     assert message is not None
     assert message.place == "model.py:34, in forward: a = self.dec1(torch.cat([self.up1(b), a], 1))"
-    assert any(line.startswith("analyze run --device GPU train.py, with ") for line in message.advice)
-    assert any("analyze fit --vary=--batch-size --device GPU train.py " in line for line in message.advice)
+    assert any(line.startswith("analyze run --device 23.56GiB train.py, with ") for line in message.advice)
+    assert any(
+        "analyze fit --vary=--batch-size --device 23.56GiB train.py " in line for line in message.advice
+    )
     shown = render("message", "text", message)
     assert isinstance(shown, str) and "\nat model.py:34, in forward: " in shown
 
@@ -379,13 +381,13 @@ def test_a_launchers_prefix_and_a_later_traceback() -> None:
     other = TRACEBACK.replace("model.py", "other.py").replace("34", "12").replace("train.py", "main.py")
     message = understood(TRACEBACK + other)
     assert message is not None and message.place.startswith("other.py:12, ")
-    assert any("--device GPU main.py" in line for line in message.advice)
+    assert any("--device 23.56GiB main.py" in line for line in message.advice)
 
 
 def test_no_traceback_or_none_of_the_users() -> None:
     message = understood(NEW)
     assert message is not None and not message.place
-    assert any("analyze run --device GPU SCRIPT" in line for line in message.advice)
+    assert any("analyze run --device h200 SCRIPT" in line for line in message.advice)
     packages = TRACEBACK.replace("/home/me/unet/", "/usr/lib/python3/dist-packages/unet/")
     message = understood(packages)
     assert message is not None and not message.place
@@ -437,3 +439,60 @@ def test_ways_out_of_a_desktops_card() -> None:
     assert "only to pass this request" in said
     shown = render("message", "text", understood(desktop))
     assert "± 5.1 KiB" in str(shown)
+
+
+def test_commands_name_the_messages_own_gpu() -> None:
+    """By name where one card alone has the total; else as a size, beside the cards that have it."""
+    only = RELEASES["1.13"][0]  # 14.56 GiB: 15 listed by nvidia-smi, less the driver's part
+    assert "analyze run --device t4 SCRIPT" in advice(only) and "instead of" not in advice(only)
+    several = advice(RELEASES["2.1"][0])
+    assert "analyze run --device 23.65GiB SCRIPT" in several
+    line = next(part for part in several.split(" | ") if part.startswith("instead of 23.65GiB"))
+    assert "rtx4090" in line and "rtx3090" in line and "l4" not in line.split() and "a100" not in line
+    other = RELEASES["2.1"][0].replace("CUDA out of memory", "HIP out of memory")
+    assert "instead of" not in advice(other) and "--device 23.65GiB" in advice(other)
+
+
+def test_scripts_are_told_the_command_that_takes_them() -> None:
+    """`advise` takes models alone; `run` tries changes on a script."""
+    told = advice(TRACEBACK)
+    assert "checkpointing (analyze run tries them" in told and "net.py:make_model, analyze advise" in told
+
+
+def test_which_tensor_a_size_is() -> None:
+    """A segment of 20 or 2 MiB is shared by requests of many sizes; a larger one is one tensor's."""
+    message = understood(TRACEBACK, "oom.log")
+    assert message is not None
+    line = message.unknown[0]
+    assert line.startswith("which tensor the 2.00 GiB are (some 537 million numbers of float32")
+    assert "analyze explain oom.log train.py, with the script's arguments behind --" in line
+    small = understood(CACHED)
+    assert small is not None and "any tensor of 1 to 10 MiB" in small.unknown[0]
+    smallest = understood(CACHED.replace("20.00 MiB", "2.00 MiB"))
+    assert smallest is not None and "any tensor of up to 1 MiB" in smallest.unknown[0]
+
+
+def test_a_nodes_request_names_settings_and_commands() -> None:
+    told = advice(_NODE)
+    assert "analyze fit model.onnx --device NAME finds the largest" in told
+    assert "enable_mem_pattern=0" in told and "kSameAsRequested" in told and "NAME is the GPU's" in told
+    message = understood(_NODE, "serve.log")
+    assert message is not None and message.operator == "/attention/MatMul"
+    assert message.unknown[0] == "which tensor it is: analyze explain serve.log model.onnx --batch N"
+
+
+def test_vllms_command_has_the_logs_model_and_gpu() -> None:
+    log = f"config: model='meta-llama/Llama-3.1-8B', speculative\n{SHARE}{NEEDS.format(there='3.91')}"
+    told = advice(log)
+    assert "analyze serve hf:meta-llama/Llama-3.1-8B --device 23.65GiB --available 3.91GiB says" in told
+    assert "which may be more than the log's" in told
+    assert "analyze serve config.json --device NAME says" in advice(NEEDS.format(there="-0.91"))
+
+
+def test_generating_has_no_checkpointing() -> None:
+    line = "loss = loss_fn(model(images), masks)"
+    generating = TRACEBACK.replace(
+        "a = self.dec1(torch.cat([self.up1(b), a], 1))", "out = model.generate(ids)"
+    )
+    assert line in generating and "fewer max_new_tokens" in advice(generating)
+    assert "checkpointing" not in advice(generating) and "checkpointing" in advice(TRACEBACK)

@@ -6,10 +6,11 @@ from dataclasses import replace
 
 from analyzer.report import formats, html
 from analyzer.report.formats import PLAIN, View
-from analyzer.report.sentences import assumed, marks_so_far, naive_terms, uncertain
-from analyzer.report.words import span
+from analyzer.report.sentences import assumed, marks_so_far, naive_terms, uncertain, verdicts
+from analyzer.report.words import operator_name, pieces, sizes, span
 from analyzer.results.estimate import MarkRow, Room
 from analyzer.results.strategy import Strategy
+from analyzer.results.verification import Figure, Verification
 from tests.report.estimates import MIB, TRAINING
 
 
@@ -63,3 +64,50 @@ def test_each_term_of_training_is_named() -> None:
         "naive = data 4.0 + weights 8.0 + outputs 16.0 + weight grads 8.0 + sent grads 8.0 + optimizer state 16.0"
         " + output grads 20.0 MiB"
     )
+
+
+def test_an_operator_has_no_overload() -> None:
+    """PyTorch's overloads ("self", "Tensor") are names of its own; a label that is no operator's stays."""
+    assert [operator_name(f"aten::{name}") for name in ("where.self", "div.Tensor", "mm.default")] == [
+        "where",
+        "div",
+        "mm",
+    ]
+    assert operator_name("mylib::smooth.default") == "mylib::smooth"
+    assert operator_name("layer1.0.conv1.weight") == "layer1.0.conv1.weight"
+    assert pieces(1) == "1 piece" and pieces(1200) == "1,200 pieces"
+    assert operator_name("net.default") == "net.default"
+
+
+def test_a_page_of_an_emulated_run_says_so_and_judges_predictions_alone() -> None:
+    """The textbook's sum is none: where it alone differs, every figure is exact."""
+    figures = (Figure("naive sum", 100, 90), Figure("peak in use", 80, 80), Figure("held", 90, 90))
+    verified = Verification(
+        "net.onnx", "onnxruntime CUDA", "infer", 8, "", "h200", {}, figures, (), None, None,
+        {"emulated": "ONNX Runtime 1.30.0 itself"},
+    )  # fmt: skip
+    shown = str(formats.render("verification", "html", verified))
+    assert "2 of 2 figures exact" in shown and ">emulated</th>" in shown and ">measured</th>" not in shown
+    worse = replace(verified, figures=(*figures, Figure("device", 90, 91)), environment={})
+    shown = str(formats.render("verification", "html", worse))
+    assert "2 of 3 figures exact" in shown and ">measured</th>" in shown
+
+
+def test_how_much_workspaces_may_be_is_of_the_figure_above_it() -> None:
+    """Of device memory, as the verdict; by how much where both ends read the same."""
+    beside = TRAINING.device_used - TRAINING.peak_reserved
+
+    def line(least: int, most: int) -> str:
+        known = replace(TRAINING.certainty, unasked={"unknown": (least, most)})
+        return verdicts(replace(TRAINING, certainty=known))[-1][1]
+
+    reserved = TRAINING.peak_reserved
+    assert line(MIB, 2**33) == f"it may take {sizes(MIB + beside, 2**33 + beside)}: unknown"
+    assert line(reserved - 2048, reserved) == "it may take 2.0 KiB less: unknown"
+    assert line(reserved - 2048, reserved + 1024) == "it may take 2.0 KiB less or 1.0 KiB more: unknown"
+
+
+def test_a_phase_is_a_whole_word() -> None:
+    tensors = tuple(replace(row, phase="evaluation") for row in TRAINING.tensors)
+    shown = str(formats.render("estimate", "text", replace(TRAINING, tensors=tensors)))
+    assert "\nevaluation " in shown and "evaluatio " not in shown

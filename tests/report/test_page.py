@@ -106,7 +106,7 @@ def test_hovering_tells_the_event(show: Any, real: Estimate) -> None:
         ):
             assert word in told
         for word in (
-            origin.name,
+            attribution.operator_name(origin.name),
             shape,
             origin.dtype,
             origin.category,
@@ -149,7 +149,7 @@ def test_clicking_shows_the_live_set_of_that_moment(show: Any, real: Estimate) -
     )
     expected = [
         (
-            blocks.origins[blocks.origin[p]].name,
+            attribution.operator_name(blocks.origins[blocks.origin[p]].name),
             blocks.nbytes[p],
             "x".join(map(str, blocks.origins[blocks.origin[p]].shape)),
         )
@@ -177,7 +177,7 @@ def test_searching_and_sorting_the_table(show: Any, real: Estimate) -> None:
     for place in alive:
         origin = blocks.origins[blocks.origin[place]]
         shown = (
-            origin.name, "x".join(map(str, origin.shape)), origin.dtype, origin.category, attribution.operator_name(origin.operator),
+            attribution.operator_name(origin.name), "x".join(map(str, origin.shape)), origin.dtype, origin.category, attribution.operator_name(origin.operator),
             origin.module, origin.source, origin.phase, origin.rule,
         )  # fmt: skip
         if all(word in "\n".join(shown).lower() for word in ("conv", "weight")):

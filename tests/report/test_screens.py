@@ -23,7 +23,7 @@ from analyzer.planning.allocators import side_by_side as under_allocators
 from analyzer.planning.compare import compare
 from analyzer.report import formats, palette
 from analyzer.results.verification import Figure, MarkComparison, Verification
-from tests.paths import MODELS, ROOT
+from tests.paths import ROOT
 from tests.report.browser import chromium
 
 SCREENS = ROOT / "docs/evidence/screens"
@@ -63,9 +63,12 @@ def verification() -> Verification:
 @pytest.fixture(scope="module")
 def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     """Each page by its name in the pictures."""
-    cnn, linear = (
-        os.path.relpath(MODELS / name) for name in ("cnn.py", "linear.py")
-    )  # as somebody types them
+    with contextlib.chdir(ROOT):  # names as somebody types them
+        return _pages(tmp_path_factory)
+
+
+def _pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    cnn, linear = "models/cnn.py", "models/linear.py"
     job: dict[str, Any] = {"mode": "train", "optimizer": "adam", "device": "2GiB"}
     fits = [analyzer.fit(cnn, **{**job, "device": name}) for name in ("2GiB", "t4", "rtx4090")]
     one, other = (analyzer.analyze(cnn, batch=batch, **job) for batch in (64, 48))

@@ -179,7 +179,7 @@ def unmeasured(events: Iterable[AllocationEvent]) -> tuple[str, ...]:
         return ()
     return (
         f"convolutions of shapes that were not measured ({len(names)}) take the workspace of the nearest"
-        " that was: memory may be more, or less",
+        " that was; ranges go from the least to the most that they may take",
     )
 
 
