@@ -238,7 +238,7 @@ def _varied(
     }
     devices = [Options.of({**given, "device": name or None}) for name in wanted]
     choice = EngineChoice("auto", progress=stages.tell, unprotected=options["unprotected"])
-    answers = largest_by_option(target, arguments, option, devices, choice, tried)
+    answers = largest_by_option(target, arguments, option, devices, choice, tried, stages.tell)
     known = _Known(stages, len(wanted), options["quiet"])
     by_device = []
     for one, answer in answers:

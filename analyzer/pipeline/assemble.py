@@ -29,6 +29,7 @@ from analyzer.runtimes.ranges import (
     may_be_off,
     orders_range,
     placed_ranges,
+    surely_runs,
     under_pressure,
 )
 from analyzer.runtimes.timeline import Failure, Simulation, simulate
@@ -89,6 +90,7 @@ def assemble(
     device_used = prediction.device_used(simulation)
     capacity_bytes = device_bytes if limit is None else None
     assumptions = _assumed_figures(captured.profile, variants, outcome, device_used, capacity_bytes)
+    kept = kept_and_spare(captured.profile, profile.usable_bytes)
     failure, modelled = outcome.failure, runtime.modelled(prediction, profile)
     where = unattributed(failure) if prediction.plain else attributed(graph, prediction, simulation, failure)
     installed = releases.others_installed(modelled)
@@ -113,7 +115,8 @@ def assemble(
             simulation,
             prediction.unknown,
             assumptions,
-            kept_and_spare(captured.profile, profile.usable_bytes),
+            kept,
+            _runs_at_worst(variants, outcome, assumptions, device_used, profile.usable_bytes - kept[0]),
         ),
         notes=_notes(captured, prediction, profile, simulation, assumptions, modelled, installed),
         refused=captured.refused,
@@ -315,6 +318,22 @@ def _assumed_figures(
     return _AssumedFigures(named, _span(in_use), reserved, around, notes, _widest(causes, reserved))
 
 
+def _runs_at_worst(
+    variants: Variants, outcome: _Outcome, assumed: _AssumedFigures, device_used: int, least_bytes: int
+) -> bool:
+    """Return whether a program surely runs with the least that driver and context may leave, although it may
+    take more with room. least_bytes: of the device; a budget may be less."""
+    unlimited = outcome.capacity_bytes is None or variants.prediction.plain is not None
+    if unlimited or outcome.failure is not None or outcome.doubt:
+        return False
+    allowed = min(outcome.capacity_bytes or 0, least_bytes)
+    reserved = outcome.simulation.peak_reserved
+    beside = max((assumed.beside or (0, 0))[1], device_used - reserved)
+    if max((assumed.reserved or (0, 0))[1], reserved) + beside <= allowed:
+        return False
+    return surely_runs(variants, Limit(allowed - beside, True))
+
+
 def _widest(causes: Mapping[str, Range], reserved: Range | None) -> dict[str, Range]:
     """Return the causes that make a difference, within the whole range, the widest first."""
     if reserved is None:
@@ -371,7 +390,11 @@ def _other_arrangements(variants: Variants, simulation: Simulation) -> _Arrangem
 
 
 def _certainty(
-    simulation: Simulation, unknown: Mapping[str, int], assumed: _AssumedFigures, kept_and_spare: Range
+    simulation: Simulation,
+    unknown: Mapping[str, int],
+    assumed: _AssumedFigures,
+    kept_and_spare: Range,
+    at_worst: bool,
 ) -> Certainty:
     """Return the bytes at the peak by how they are known, and by rule."""
     by_rule = {
@@ -384,7 +407,7 @@ def _certainty(
     }
     exact, measured, bounded = (sum(sums.values()) for sums in by_rule.values())
     figures = (assumed.by_name, assumed.reserved, assumed.beside, *kept_and_spare, assumed.allocated)
-    return Certainty(exact, measured, bounded, dict(unknown), by_rule, *figures, assumed.causes)
+    return Certainty(exact, measured, bounded, dict(unknown), by_rule, *figures, assumed.causes, at_worst)
 
 
 def _refusals(simulation: Simulation) -> tuple[str, ...]:
