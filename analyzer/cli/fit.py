@@ -177,8 +177,11 @@ def _smallest(
     for fit in sorted(answers, key=lambda fit: fit.brief.usable_bytes if fit.brief is not None else 0):
         if fit.brief is None or fit.batch < batch:
             continue
-        estimate = analyzer.analyze(target, **{**keywords, "batch": batch}, device=fit.brief.device)
-        if estimate.fits() and estimate.verdict() == "fits":
+        # Of the largest batch that surely runs the answer says so; of a smaller one an analysis does.
+        if (fit.batch == batch and fit.verdict == "fits") or (
+            analyzer.analyze(target, **{**keywords, "batch": batch}, device=fit.brief.device).verdict()
+            == "fits"
+        ):
             less = f"; it may run on {perhaps}, too" if perhaps else ""
             known = "known GPU" if every else "of these"
             return (

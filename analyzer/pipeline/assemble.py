@@ -13,6 +13,7 @@ from analyzer import releases
 from analyzer.analysis import Analysis
 from analyzer.devices import DeviceProfile, stands_in
 from analyzer.errors import UnknownOperatorError
+from analyzer.graph.model import Graph, Run
 from analyzer.liveness.naive import Naive
 from analyzer.options import Options
 from analyzer.pipeline.attribution import attributed, sums, unattributed
@@ -143,6 +144,14 @@ def step_seconds(captured: Captured, runtime: Runtime) -> StepTime | None:
     from analyzer.timing.step import step_time  # what an ONNX file's analysis needs nothing of
 
     return step_time(captured.source.graph, captured.profile)
+
+
+def operators_timed(graph: Graph) -> frozenset[int]:
+    """Return the operators of a graph whose sizes decide the time of a step."""
+    from analyzer.timing.step import last_step
+
+    moments = last_step(graph) if graph.operators else []
+    return frozenset(moment.operator for moment in moments if isinstance(moment, Run))
 
 
 # Why the allocator may hold more or less than the figure.

@@ -357,7 +357,7 @@ class Search:
             refused=refused,
             verdict=verdict,
             reserved_range=held,
-            beyond_verdict=self.beyond_verdict(fails, ends) if tried else "",
+            beyond_verdict=self.beyond_verdict(fails, ends, shown) if tried else "",
             perhaps=perhaps if perhaps > batch else 0,
         )
 
@@ -392,10 +392,13 @@ class Search:
         sizes = f"batch {perhaps:,}" if perhaps == batch + 1 else f"batch {batch + 1:,} to {perhaps:,}"
         return (f"{sizes} may not fit: {self.at(perhaps).estimate.doubt}", *less_for_more(above, "batch"))
 
-    def beyond_verdict(self, fails: int, ends: tuple[int, int] | None) -> str:
-        """Return the verdict of the batch that fails."""
-        possible = ends is not None and fails <= ends[1]
-        return "may not fit" if possible or self.at(fails).estimate.doubt else "does not fit"
+    def beyond_verdict(self, fails: int, ends: tuple[int, int] | None, shown: Analysis) -> str:
+        """Return the verdict of the batch that fails; shown: the answer's analysis."""
+        if ends is not None and fails <= ends[1]:
+            return "may not fit"
+        if self.evaluated_failure(fails) is not None and not convolves(shown.events):
+            return "does not fit"  # convolutions alone are in doubt
+        return "may not fit" if self.at(fails).estimate.doubt else "does not fit"
 
 
 def _range_notes(ends: tuple[int, int] | None) -> tuple[str, ...]:

@@ -149,7 +149,7 @@ def test_an_order_of_loading_that_does_not_run_is_no_verdict_of_all(
     for option in (["--limit", f"{limit}"], ["--runtime-option", f"gpu_mem_limit={limit}"]):
         assert main(["fit", target, "--device", "t4", *option, "-q"]) == 1
         out = " ".join(capsys.readouterr().out.split())
-        assert out.startswith("no batch surely runs ") and " allocator; up to 8 may " in out
+        assert out.startswith("no batch surely runs ") and "; up to 8 may " in out
         assert f"batch 1 may not fit: {doubt}" in out
         assert "it runs" not in out and "fits, even" not in out
     found = fit(target, device="t4", limit=limit)
