@@ -240,8 +240,17 @@ def fits_text(fits: Sequence[Fit], view: View = PLAIN) -> str:
 def _without_tf32(fits: Sequence[Fit]) -> list[str]:
     """Return a line on GPUs' speeds where products in float32 take a fifth of a step or more: data
     sheets order GPUs otherwise with tensor cores."""
-    times = [fit.brief.step_seconds for fit in fits if fit.brief is not None]
-    if any(time is not None and 5 * time.float32_seconds > time.device_seconds for time in times):
+    shown = [fit.brief for fit in fits if fit.brief is not None]
+    slow = [
+        one
+        for one in shown
+        if (time := one.step_seconds) is not None and 5 * time.float32_seconds > time.device_seconds
+    ]
+    if slow and any(one.options.get("amp") or one.options.get("dtype") for one in slow):
+        named = ", ".join(clean(one.device) for one in slow[:_MOST_DEVICES])
+        more = f" and {len(slow) - _MOST_DEVICES} more" if len(slow) > _MOST_DEVICES else ""
+        return [f"samples/s: much of a step is products that stay in float32, without TF32 ({named}{more})"]
+    if slow:
         return ["samples/s: in float32 without TF32, as it runs; with TF32 or bf16 the order differs"]
     return []
 

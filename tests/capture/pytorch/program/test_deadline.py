@@ -34,16 +34,24 @@ def unused_signal() -> Iterator[None]:
 
 @pytest.mark.usefixtures("unused_signal")
 @pytest.mark.parametrize(
-    "rest", ["n = 0\nwhile n < 1 << 40: n += 1", "x = torch.zeros(8, device='cuda')\nfor _ in range(1 << 40): x.add_(1)"]
+    "rest",
+    [
+        "n = 0\nwhile n < 1 << 40: n += 1",
+        "x = torch.zeros(8, device='cuda')\nfor _ in range(1 << 40): x.add_(1)",
+    ],
 )
-def test_it_ends_without_another_call_of_the_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rest: str) -> None:
+def test_it_ends_without_another_call_of_the_model(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rest: str
+) -> None:
     """Neither a loop of Python's nor one of operators calls a model, or steps."""
     monkeypatch.setattr(deadline, "_GRACE_SECONDS", 0.2)
     script = tmp_path / "train.py"
     script.write_text(ENDLESS.format(rest))
     begun = time.monotonic()
     with unheard():
-        ran = watched(str(script), (), Options.of({"device": "2GiB"}), {}, until="steady", least_steps=1, seconds=2.0).ran
+        ran = watched(
+            str(script), (), Options.of({"device": "2GiB"}), {}, until="steady", least_steps=1, seconds=2.0
+        ).ran
     assert ran.cut and ran.steps == 1 and ran.error is None
     assert time.monotonic() - begun < 60
     assert signal.getsignal(signal.SIGALRM) is signal.SIG_DFL and signal.getitimer(signal.ITIMER_REAL)[0] == 0
