@@ -164,3 +164,19 @@ def test_the_answer_surely_fits_and_the_largest_that_may_is_beside_it(
     assert out.startswith(
         f"largest --batch-size {found['batch']:,} on rtx3060 surely, {found['perhaps']:,} at best: "
     )
+
+
+def test_the_smallest_gpu_of_a_script(script: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """At its own batch, unchanged: followed on few GPUs, and each verdict is that of `run`."""
+    words = ["fit", script, "-q", "--vary=--batch-size", "--device", "h100,2GiB,rtx3060,b300"]
+    assert main([*words, "--batch", "900"]) == 0
+    out = capsys.readouterr().out
+    assert out.startswith(f"smallest of these GPUs that surely runs {script} --batch-size 900: h100\n")
+    verdicts = dict(
+        line.split(": ", 2)[:2] for line in out.splitlines()[2:] if "GiB: " in line or "GiB of" in line
+    )
+    assert verdicts == {"h100": "fits", "rtx3060": "does not fit", "2GiB": "does not fit"}
+    estimate = analyzer.run(script, ("--batch-size", "900"), device="rtx3060")
+    assert estimate.verdict() == "does not fit"
+    assert main([*words[:-1], "2GiB,1GiB", "--batch", "900"]) == 1
+    assert capsys.readouterr().out.startswith("none of these surely runs ")
