@@ -9,8 +9,8 @@ import click
 _EVERY = "analyzer.cli.every option"
 # Options that `--help` shows of a command with more; it also shows those of no kind below.
 _COMMON = (
-    "batch mode inputs optimizer amp until nproc_per_node over device budget emulated keep_outputs form"
-    " output all_devices"
+    "batch mode inputs optimizer amp until nproc_per_node over device budget engine emulated keep_outputs"
+    " form output all_devices"
 )
 # The kinds of options, by their parameters' names; an option of none of them comes last.
 _KINDS = {

@@ -33,6 +33,7 @@ from analyzer.report import formats
 from analyzer.report.formats import View
 
 if TYPE_CHECKING:
+    from analyzer.options import Options
     from analyzer.results.estimate import Estimate
     from analyzer.results.fit import Fit
 
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
     examples=(
         "analyze fit models/gpt2.py --mode train --all-devices --batch 8",
         "analyze fit train.py --vary=--batch-size --device rtx4090,h100",
+        "analyze fit train.py --vary=--batch-size --batch 32 --all-devices",
     ),
 )
 @options_without_batch
@@ -58,7 +60,8 @@ if TYPE_CHECKING:
     "-b",
     "--batch",
     type=click.IntRange(min=1),
-    help="With --longest: how many samples, 1 by default; with several devices: name the smallest for it.",
+    help="With --longest: how many samples, 1 by default; with several devices: name the smallest for it,"
+    " also of a script with --vary.",
 )
 @click.option(
     "--over",
@@ -126,7 +129,7 @@ def command(
             "a script's arguments are for --vary: analyze fit --help",
         )
     if vary:
-        _check_vary()
+        _check_vary(bool(of_all))
     keywords = analysis_keywords(target, {**options, "batch": None if of_all else batch})
     view = View(color=wants_color(options["output"]), width=columns(), verbose=options["verbose"])
     keep_apart(target, options)
@@ -136,8 +139,13 @@ def command(
         wanted = by_memory() if all_devices else str(options["device"] or "").split(",")
         keywords.pop("device", None)
         refused, head = False, ""
-        if vary:
-            result: Any = _varied(target, arguments, vary, wanted, Stages(tell, wanted), options, keywords)
+        result: Any
+        if vary and of_all:
+            result, none = _smallest_for(
+                target, (*arguments, vary, str(of_all)), wanted, Stages(tell, ()), options, keywords
+            )
+        elif vary:
+            result = _varied(target, arguments, vary, wanted, Stages(tell, wanted), options, keywords)
             none = any(fit.brief is None or fit.brief.at_least for fit in result)
         elif over:
             from analyzer.options import Options
@@ -159,8 +167,8 @@ def command(
                 at_batch.pop("device", None)
                 smallest, head = _smallest(target, result, of_all, at_batch, all_devices)
                 none = not smallest
-    content = formats.render(shown, options["form"], result, view)
-    if of_all and isinstance(content, str) and options["form"] == "text":
+    content = result if isinstance(result, str) else formats.render(shown, options["form"], result, view)
+    if of_all and not vary and isinstance(content, str) and options["form"] == "text":
         content = f"{head}\n\n{content}"
     deliver(content, options["output"])
     return 2 if refused else int(none)
@@ -177,8 +185,11 @@ def _smallest(
     for fit in sorted(answers, key=lambda fit: fit.brief.usable_bytes if fit.brief is not None else 0):
         if fit.brief is None or fit.batch < batch:
             continue
-        estimate = analyzer.analyze(target, **{**keywords, "batch": batch}, device=fit.brief.device)
-        if estimate.fits() and estimate.verdict() == "fits":
+        # Of the largest batch that surely runs the answer says so; of a smaller one an analysis does.
+        if (fit.batch == batch and fit.verdict == "fits") or (
+            analyzer.analyze(target, **{**keywords, "batch": batch}, device=fit.brief.device).verdict()
+            == "fits"
+        ):
             less = f"; it may run on {perhaps}, too" if perhaps else ""
             known = "known GPU" if every else "of these"
             return (
@@ -199,16 +210,57 @@ _WITH_VARY = (
 )
 
 
-def _check_vary() -> None:
-    """Raise OptionError for an option of the command that says nothing of a script."""
+def _check_vary(of_all: bool) -> None:
+    """Raise OptionError for an option of the command that says nothing of a script. of_all: --batch is its
+    option's value."""
     context = click.get_current_context()
     for param in context.command.params:
         source = context.get_parameter_source(str(param.name))
-        if source is ParameterSource.COMMANDLINE and param.name not in _WITH_VARY.split():
+        if source is ParameterSource.COMMANDLINE and (
+            param.name not in _WITH_VARY.split() and not (of_all and param.name == "batch")
+        ):
             raise OptionError(
                 f"{param.opts[-1]} is not for --vary: the script is followed as it is",
                 "leave it out; arguments of the script stand behind --",
             )
+
+
+def _smallest_for(
+    script: str,
+    arguments: Sequence[str],
+    wanted: Sequence[str],
+    stages: Stages,
+    options: Mapping[str, Any],
+    keywords: Mapping[str, Any],
+) -> tuple[str, bool]:
+    """Return the GPU with least memory on which a script surely fits as it is called, with the verdicts on
+    those that were followed, and whether there is none."""
+    from analyzer.engines.choice import EngineChoice
+    from analyzer.planning.smallest import followed_from_the_smallest
+    from analyzer.report.sentences import verdicts
+
+    if options["form"] != "text":
+        raise OptionError(f"--format {options['form']} is not for a script's smallest GPU", "leave it out")
+    choice = EngineChoice("auto", progress=stages.tell, unprotected=options["unprotected"])
+    known = followed_from_the_smallest(script, arguments, _devices(wanted, keywords), choice, stages.tell)
+    last = known[-1]
+    none = last.verdict() != "fits" or last.incomplete is not None or bool(last.unreached)
+    called = " ".join((script, *arguments))
+    answer = f"none of these surely runs {called}"
+    if not none:
+        answer = f"smallest of these GPUs that surely runs {called}: {last.device}"
+    lines = [f"{one.device}: {verdicts(one)[0][1]}" for one in reversed(known)]
+    more = f"to its end: analyze run --device {last.device} {called}"
+    return "\n".join([answer, "", *lines, "", more]) + "\n", none
+
+
+def _devices(wanted: Sequence[str], keywords: Mapping[str, Any]) -> list[Options]:
+    """Return the options of a script that is followed as it is, for each device."""
+    from analyzer.options import Options
+
+    names = ("budget", "runtime_options", "assume", "release", "strict")
+    given = {name: keywords[name] for name in names if name in keywords}
+    return [Options.of({**given, "device": name or None}) for name in wanted]
 
 
 def _varied(
@@ -223,7 +275,6 @@ def _varied(
     """Return the largest value of a script's option for each device; each value tried is told on stderr.
     Raises AnalyzerError if all fail."""
     from analyzer.engines.choice import EngineChoice
-    from analyzer.options import Options
     from analyzer.planning.vary import largest_by_option
     from analyzer.report.sentences import verdicts
 
@@ -231,14 +282,9 @@ def _varied(
         if not options["quiet"]:
             complain("tried", f"{value}: {verdicts(estimate)[0][1]}")
 
-    given = {
-        name: keywords[name]
-        for name in ("budget", "runtime_options", "assume", "release", "strict")
-        if name in keywords
-    }
-    devices = [Options.of({**given, "device": name or None}) for name in wanted]
+    devices = _devices(wanted, keywords)
     choice = EngineChoice("auto", progress=stages.tell, unprotected=options["unprotected"])
-    answers = largest_by_option(target, arguments, option, devices, choice, tried)
+    answers = largest_by_option(target, arguments, option, devices, choice, tried, stages.tell)
     known = _Known(stages, len(wanted), options["quiet"])
     by_device = []
     for one, answer in answers:

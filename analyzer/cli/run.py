@@ -132,9 +132,8 @@ def command(script: str, arguments: tuple[str, ...], **options: Any) -> int:
     With --nproc-per-node it runs as one rank of a simulated job: other ranks are assumed to send the data
     that this one holds.
 
-    If the simulation is not enough (an unknown operator, compiled code, an error of its own) and a CUDA
-    build of PyTorch is available, that build runs it once more, without a GPU (`analyze emulate`); a note
-    says so. 'analyze engine install' installs one.
+    If tracing is not enough (an unknown operator, compiled code, an error of its own), a CUDA build of
+    PyTorch runs it once more, without a GPU; a note says so. 'analyze engine install' installs one.
 
     Exit code 0: it ran, and fits the device and budget given; 1: it ran out of memory, does not fit, or is
     not known to; 2: bad usage, or a program that ended before its end (an error, an exit code of its own,

@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import dataclasses
 import operator
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import TypeAlias
 
 from analyzer.graph import Graph, Operator
@@ -62,8 +62,9 @@ class BatchProgram:
         calls = self.calls(index)
         return None if all(call == calls[0] for call in calls[1:]) else self._numbers.operator(calls)
 
-    def at(self, batch: int) -> Graph:
-        """Return the graph at a batch. Raises NotTheSame, and ArithmeticError as `Polynomial.at`."""
+    def at(self, batch: int, only: Collection[int] | None = None) -> Graph:
+        """Return the graph at a batch; only: operators that are made for it, the others stay those of the
+        first capture. Raises NotTheSame, and ArithmeticError as `Polynomial.at`."""
         if self._operators is None:
             made = ((index, self.operator(index)) for index in range(len(self.first.operators)))
             self._operators = {index: at_batch for index, at_batch in made if at_batch is not None}
@@ -71,7 +72,8 @@ class BatchProgram:
         for index, polynomial in self.storages.items():
             storages[index] = dataclasses.replace(storages[index], nbytes=polynomial.at(batch))
         for index, at_batch in self._operators.items():
-            operators[index] = at_batch(batch)
+            if only is None or index in only:
+                operators[index] = at_batch(batch)
         return dataclasses.replace(
             self.first, storages=tuple(storages), operators=tuple(operators), batch=batch
         )

@@ -13,6 +13,7 @@ from analyzer import releases
 from analyzer.analysis import Analysis
 from analyzer.devices import DeviceProfile, stands_in
 from analyzer.errors import UnknownOperatorError
+from analyzer.graph.model import Graph, Run
 from analyzer.liveness.naive import Naive
 from analyzer.options import Options
 from analyzer.pipeline.attribution import attributed, sums, unattributed
@@ -29,6 +30,7 @@ from analyzer.runtimes.ranges import (
     may_be_off,
     orders_range,
     placed_ranges,
+    surely_runs,
     under_pressure,
 )
 from analyzer.runtimes.timeline import Failure, Simulation, simulate
@@ -89,6 +91,7 @@ def assemble(
     device_used = prediction.device_used(simulation)
     capacity_bytes = device_bytes if limit is None else None
     assumptions = _assumed_figures(captured.profile, variants, outcome, device_used, capacity_bytes)
+    kept = kept_and_spare(captured.profile, profile.usable_bytes)
     failure, modelled = outcome.failure, runtime.modelled(prediction, profile)
     where = unattributed(failure) if prediction.plain else attributed(graph, prediction, simulation, failure)
     installed = releases.others_installed(modelled)
@@ -114,8 +117,9 @@ def assemble(
             simulation,
             prediction.unknown,
             assumptions,
-            kept_and_spare(captured.profile, profile.usable_bytes),
+            kept,
             UNASKED in notes,
+            _runs_at_worst(variants, outcome, assumptions, device_used, profile.usable_bytes - kept[0]),
         ),
         notes=notes,
         refused=(*captured.refused, *prediction.refused),
@@ -142,6 +146,14 @@ def step_seconds(captured: Captured, runtime: Runtime) -> StepTime | None:
     from analyzer.timing.step import step_time  # what an ONNX file's analysis needs nothing of
 
     return step_time(captured.source.graph, captured.profile)
+
+
+def operators_timed(graph: Graph) -> frozenset[int]:
+    """Return the operators of a graph whose sizes decide the time of a step."""
+    from analyzer.timing.step import last_step
+
+    moments = last_step(graph) if graph.operators else []
+    return frozenset(moment.operator for moment in moments if isinstance(moment, Run))
 
 
 # Why the allocator may hold more or less than the figure.
@@ -317,6 +329,22 @@ def _assumed_figures(
     return _AssumedFigures(named, _span(in_use), reserved, around, notes, _widest(causes, reserved))
 
 
+def _runs_at_worst(
+    variants: Variants, outcome: _Outcome, assumed: _AssumedFigures, device_used: int, least_bytes: int
+) -> bool:
+    """Return whether a program surely runs with the least that driver and context may leave, although it may
+    take more with room. least_bytes: of the device; a budget may be less."""
+    unlimited = outcome.capacity_bytes is None or variants.prediction.plain is not None
+    if unlimited or outcome.failure is not None or outcome.doubt:
+        return False
+    allowed = min(outcome.capacity_bytes or 0, least_bytes)
+    reserved = outcome.simulation.peak_reserved
+    beside = max((assumed.beside or (0, 0))[1], device_used - reserved)
+    if max((assumed.reserved or (0, 0))[1], reserved) + beside <= allowed:
+        return False
+    return surely_runs(variants, Limit(allowed - beside, True))
+
+
 def _widest(causes: Mapping[str, Range], reserved: Range | None) -> dict[str, Range]:
     """Return the causes that make a difference, within the whole range, the widest first."""
     if reserved is None:
@@ -378,6 +406,7 @@ def _certainty(
     assumed: _AssumedFigures,
     kept_and_spare: Range,
     can_be_asked: bool,
+    at_worst: bool,
 ) -> Certainty:
     """Return the bytes at the peak by how they are known, and by rule. can_be_asked: of cuDNN, once it is
     installed."""
@@ -393,7 +422,9 @@ def _certainty(
     span = assumed.causes.get(_UNASKED)
     unasked = {UNASKED: span} if can_be_asked and span is not None else {}
     figures = (assumed.by_name, assumed.reserved, assumed.beside, *kept_and_spare, assumed.allocated)
-    return Certainty(exact, measured, bounded, dict(unknown), by_rule, *figures, assumed.causes, unasked)
+    return Certainty(
+        exact, measured, bounded, dict(unknown), by_rule, *figures, assumed.causes, unasked, at_worst
+    )
 
 
 def _refusals(simulation: Simulation) -> tuple[str, ...]:

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from analyzer.runtimes.pytorch.live import Live
 
 _AGAIN_SECONDS = 60.0
+_FEW_STEPS = 3  # the most memory held is often not reached before
 
 
 def follow(
@@ -385,7 +386,9 @@ def _notes(ran: Ran) -> tuple[str, ...]:
     if ran.repeated:
         steps += f", {ran.repeated} of which repeat others to the byte and are shown once"
     if ran.error is None:
-        return (f"followed through {steps}",)
+        short = "fewer than three steps: a longer run may hold more"
+        few = ran.trained and 0 < ran.steps < _FEW_STEPS and not ran.repeated
+        return (f"followed through {steps}", *((short,) if few else ()))
     if isinstance(ran.error, SystemExit):
         code = ran.error.code
         return (

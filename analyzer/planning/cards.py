@@ -24,7 +24,7 @@ def larger(program: Program, tell: Callable[[str], None]) -> Iterator[Remedy]:
     if estimate.allowed_bytes < estimate.usable_bytes:
         return
     needed = estimate.needed
-    needs = [(_attention(program.analysis.profile), needed.device_used)]
+    needs = [(attention_of(program.analysis.profile), needed.device_used)]
     known = sorted(map(load, names()), key=lambda profile: (profile.usable_bytes, profile.name))
     for _ in range(_TRIES):
         card = next(
@@ -45,7 +45,7 @@ def larger(program: Program, tell: Callable[[str], None]) -> Iterator[Remedy]:
             return
         known.remove(card)
         if there.estimate is not None:
-            needs.append((_attention(card), there.estimate.device_range[1]))
+            needs.append((attention_of(card), there.estimate.device_range[1]))
     card = next((one for one in known if one.usable_bytes >= needed.device_used), None)
     if card is not None:
         figures = (needed.peak_allocated, needed.peak_reserved, needed.device_used)
@@ -56,10 +56,10 @@ def larger(program: Program, tell: Callable[[str], None]) -> Iterator[Remedy]:
 def _may(card: DeviceProfile, needs: list[tuple[object, int]]) -> bool:
     """Return whether nothing is known that says that a program does not fit a GPU: each architecture's need,
     and its kernels of attention."""
-    return all(card.usable_bytes >= nbytes for kernels, nbytes in needs if kernels == _attention(card))
+    return all(card.usable_bytes >= nbytes for kernels, nbytes in needs if kernels == attention_of(card))
 
 
-def _attention(card: DeviceProfile) -> object:
+def attention_of(card: DeviceProfile) -> object:
     """Return what decides between kernels of attention (`sdp_utils.cpp`)."""
     known = architecture_of(card.compute_capability)
     return known.ampere, known.volta, known.narrow_backward, known.prefers_cudnn

@@ -19,6 +19,7 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Unpack
 
@@ -27,6 +28,7 @@ from analyzer.errors import AnalyzerError, InputError
 from analyzer.options import KeywordsButBatches, Options, takes_options
 from analyzer.pipeline.workload import Workload
 from analyzer.planning.intervals import Intervals, figures_of, uncollected
+from analyzer.planning.search import galloped
 from analyzer.results.curve import Curve, Kink, Row, Slope
 from analyzer.results.estimate import Estimate, TensorRow
 from analyzer.runtimes.base import Limit
@@ -118,6 +120,8 @@ def curve(
                 )
             peaks = figures.peak_allocated, figures.peak_reserved, figures.device_used
             rows.append(Row(batch, *peaks, figures.naive, fits))
+        if capacity is not None and rows:
+            rows = _with_verdicts(rows, lambda batch: estimate_at(batch).verdict())
     if not rows:
         assert problem is not None
         raise problem
@@ -147,6 +151,30 @@ def _may_run(intervals: Intervals | None, figures: Figures, capacity: int) -> bo
         return intervals is None or intervals.workload.options.budget is not None
     room = capacity - (figures.device_used - figures.peak_reserved)
     return room > 0 and not intervals.at(figures.batch, Limit(room, True)).fails
+
+
+def _with_verdicts(rows: Sequence[Row], verdict: Callable[[int], str]) -> list[Row]:
+    """Return the rows with their verdicts: the last that fits and the first that does not are looked for from
+    where figures put the end, as analyses are few that way."""
+    known: dict[int, str] = {}
+
+    def says(place: int, *words: str) -> bool:
+        batch = rows[place].batch
+        if batch not in known:
+            known[batch] = verdict(batch)
+        return known[batch] in words
+
+    last = max((place for place, row in enumerate(rows) if row.fits), default=-1)
+    sure = galloped(last, -1, last + 1, lambda place: place < 0 or says(place, "fits"))
+    most = galloped(last, last, len(rows), lambda place: place <= last or says(place, "may not fit"))
+    words = {True: "fits", False: "does not fit"}
+    return [
+        replace(
+            row,
+            verdict=known.get(row.batch, "may not fit" if sure < place <= most else words[bool(row.fits)]),
+        )
+        for place, row in enumerate(rows)
+    ]
 
 
 def _slopes(rows: Sequence[Row]) -> tuple[Slope, ...]:

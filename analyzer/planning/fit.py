@@ -239,10 +239,17 @@ def by_analyses(
         while low < MOST and runs(min(low + step, MOST)):
             low, step = min(low + step, MOST), 2 * step
         bisected(low, min(low + step, MOST), runs)
-    batch = max(filter(runs, tuple(known)), default=0)
+    batch = by_figures = max(filter(runs, tuple(known)), default=0)
     if batch and beyond and workload.runtime is not None:
         _try_beyond(batch, runs, known)
-    at, fails = known.get(batch), known.get(batch + 1)
+    perhaps = batch
+    if batch and beyond and not known[batch].at_least:
+        low = max((size for size in known if size < batch and runs(size) and surely(size)), default=0)
+        if not surely(batch):
+            batch = galloped(batch - 1, low, batch, lambda size: runs(size) and surely(size))
+    if beyond and not known[by_figures or start].at_least:
+        perhaps = _perhaps(by_figures, runs, known)
+    at, fails = known.get(batch), known.get(max(by_figures, perhaps) + 1)
     some = at or first.estimate
     besides = some.device_used - some.peak_reserved
     room = max(some.allowed_bytes - besides, 0)
@@ -254,10 +261,12 @@ def by_analyses(
         at,
         room,
         limit is None,
-        also=tuple(size for size in sorted(filter(runs, known)) if size > batch and surely(size)),
+        also=tuple(size for size in sorted(filter(runs, known)) if size > by_figures and surely(size)),
         captures=tuple(sorted(known)),
-        growth=growth.get(batch + 1, ""),
-        notes=(*_notes(at, first), *assumptions(first)),
+        growth=growth.get(max(by_figures, perhaps) + 1, ""),
+        fails=max(by_figures, perhaps) + 1,
+        perhaps=perhaps if perhaps > batch else 0,
+        notes=(*_in_doubt(known, batch, perhaps), *_notes(at, first), *assumptions(first)),
         failure=None if fails is None else fails.out_of_memory,
         look_beyond=None if fails is None else lambda: fails,
         verdict=verdict if at is not None or verdict != "fits" else "may not fit",
@@ -285,6 +294,25 @@ def _try_beyond(batch: int, runs: Callable[[int], bool], known: Mapping[int, Est
         elif runs(before) and not runs(tried):
             bisected(before, tried, runs)
         failed = failed + 1 if known[tried].verdict() == "does not fit" else 0
+
+
+def _in_doubt(known: Mapping[int, Estimate], batch: int, perhaps: int) -> Iterator[str]:
+    """Yield notes on the batches above the answer that may not fit, and on those below it."""
+    above = [size for size in sorted(known) if batch < size <= perhaps and known[size].doubt]
+    yield from (f"batch {size:,} may not fit: {known[size].doubt}" for size in above[:1])
+    below = [f"{size:,}" for size in sorted(known) if size < batch and known[size].verdict() != "fits"]
+    if below and not known[batch].at_least:
+        yield f"of the batches below it that were analysed {', '.join(below)} may not fit"
+
+
+def _perhaps(batch: int, runs: Callable[[int], bool], known: Mapping[int, Estimate]) -> int:
+    """Return the largest batch next to one that runs which may run, if all that is assumed is at its best."""
+
+    def may(size: int) -> bool:
+        runs(size)
+        return known[size].verdict() == "may not fit"
+
+    return galloped(batch, batch, MOST, lambda size: size == batch or may(size)) if batch < MOST else batch
 
 
 def _by_slope(one: Estimate, runs: Callable[[int], bool], known: Mapping[int, Estimate]) -> int:

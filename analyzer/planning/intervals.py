@@ -27,13 +27,13 @@ from __future__ import annotations
 import contextlib
 import copy
 import gc
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from analyzer.analysis import Analysis
 from analyzer.errors import AnalyzerError
 from analyzer.parametric.numbers import NotTheSame
-from analyzer.pipeline.assemble import Captured, step_seconds
+from analyzer.pipeline.assemble import Captured, operators_timed, step_seconds
 from analyzer.pipeline.attribution import out_of_memory
 from analyzer.pipeline.rows import graph_describer
 from analyzer.pipeline.workload import Workload
@@ -176,7 +176,8 @@ class Intervals:
         """Return the estimate of a `brief` analysis with the time of a step. Raises AnalyzerError."""
         joined, runtime = self._joined_program(batch), self.workload.runtime
         assert joined is not None and runtime is not None
-        time = step_seconds(self._joined_at(joined, batch), runtime)
+        timed = None if joined.of_file else operators_timed(joined.program.first)
+        time = step_seconds(self._joined_at(joined, batch, timed), runtime)
         return replace(brief.estimate, step_seconds=time)
 
     def failed(self, batch: int, limit: Limit) -> OutOfMemory | None:
@@ -205,12 +206,15 @@ class Intervals:
         joined = None if interval is None else interval.parametric
         return None if joined is None or batch in self.captured or joined.changed(batch) else joined
 
-    def _joined_at(self, parametric: ParametricCapture, batch: int) -> Captured:
-        """Return a capture at a batch from the joined program; ONNX files are read again."""
+    def _joined_at(
+        self, parametric: ParametricCapture, batch: int, only: Collection[int] | None = None
+    ) -> Captured:
+        """Return a capture at a batch from the joined program, with its operators or some of them; ONNX files
+        are read again."""
         if parametric.of_file:
             return self._capture(batch)
         first = self._capture(parametric.batches[0])
-        source = replace(first.source, graph=parametric.program.at(batch))
+        source = replace(first.source, graph=parametric.program.at(batch, only))
         return replace(first, batch=batch, source=source, naive=parametric.naive(batch))
 
     def interval(self, batch: int) -> Interval | None:

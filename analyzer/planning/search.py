@@ -79,6 +79,7 @@ class Search:
         self.failures: dict[int, OutOfMemory] = {}
         self.known: dict[int, bool] = {}
         self.without_freeing: dict[int, bool] = {}
+        self.verdicts: dict[int, tuple[str, tuple[int, int]]] = {}
         self.last: Limit | None = None
         self.grows = math.inf
         first = self.first()
@@ -312,22 +313,25 @@ class Search:
             yield f"at {shown} the program itself fails: {message}"
 
     def fit_of(self, batch: int, evaluated: int = 0) -> Fit:
-        """Return the answer. evaluated: the largest batch by evaluated figures, if known."""
+        """Return the answer. batch: the largest by its figures; evaluated: by evaluated figures, if known."""
         perhaps = max(batch, evaluated)
         while perhaps > batch and not self.runs_captured(perhaps):
             perhaps -= 1
         while perhaps < MOST and self.runs_captured(perhaps + 1):
             perhaps += 1
+        ends = self.ends(batch)
+        unsure = self.unsure(batch, perhaps)
+        batch, by_figures = self.sure(batch, ends), batch
+        while ends is not None and perhaps < MOST and (perhaps < ends[1] or self.runs(perhaps + 1)):
+            perhaps = max(perhaps + 1, ends[1])
         refused = self.refused.get(perhaps + 1, "") if batch else ""
         fails = max(perhaps + 1, self.start)
         tried = perhaps < MOST and not refused
-        unsure = self.unsure(batch, perhaps)
-        ends = self.ends(batch)
         shown = self.at(batch) if batch else self.smallest
-        also = tuple(sorted(other for other, runs in self.known.items() if runs and other > batch))
+        also = tuple(sorted(other for other, runs in self.known.items() if runs and other > by_figures))
         gaps = tuple(sorted(other for other, runs in self.known.items() if not runs and other < batch))
         limit = self.bound(shown.estimate)[0]
-        verdict, held = fit_verdict(shown, limit, self.limit is None, bool(batch))
+        verdict, held = self.verdict(batch) if batch else fit_verdict(shown, limit, self.limit is None, False)
         brief = shown.estimate
         if shown.prediction.plain is not None:
             brief = self.intervals.timed(shown, batch)
@@ -342,7 +346,7 @@ class Search:
                 *(self.at(batch).notes if batch else ()),
                 *unsure,
                 *assumptions(shown),
-                *_range_notes(batch, ends),
+                *_range_notes(ends and (batch, max(batch, perhaps))),
                 *self.refusals(perhaps),
             ),
             gaps=gaps,
@@ -353,8 +357,31 @@ class Search:
             refused=refused,
             verdict=verdict,
             reserved_range=held,
-            beyond_verdict=self.beyond_verdict(fails, ends) if tried else "",
+            beyond_verdict=self.beyond_verdict(fails, ends, shown) if tried else "",
+            perhaps=perhaps if perhaps > batch else 0,
         )
+
+    def sure(self, batch: int, ends: tuple[int, int] | None) -> int:
+        """Return the largest batch up to one that runs by its figures that runs at the worst of what is
+        assumed, 0 if none does; the batch itself where figures are lower bounds."""
+        if not batch or self.at(batch).estimate.at_least:
+            return batch
+
+        def surely(size: int) -> bool:
+            return size >= self.start and self.surely_runs(size) and self.verdict(size)[0] == "fits"
+
+        if surely(batch):
+            return batch
+        near = max(min(batch - 1 if ends is None else ends[0], batch - 1), 0)
+        return galloped(near, 0, batch, surely)
+
+    def verdict(self, batch: int) -> tuple[str, tuple[int, int]]:
+        """Return `fit_verdict` of a batch that runs."""
+        if batch not in self.verdicts:
+            analysis = self.at(batch)
+            limit = self.bound(analysis.estimate)[0]
+            self.verdicts[batch] = fit_verdict(analysis, limit, self.limit is None, True)
+        return self.verdicts[batch]
 
     def unsure(self, batch: int, perhaps: int) -> tuple[str, ...]:
         """Return notes on the batches above the answer that are in doubt, up to `perhaps`."""
@@ -365,19 +392,22 @@ class Search:
         sizes = f"batch {perhaps:,}" if perhaps == batch + 1 else f"batch {batch + 1:,} to {perhaps:,}"
         return (f"{sizes} may not fit: {self.at(perhaps).estimate.doubt}", *less_for_more(above, "batch"))
 
-    def beyond_verdict(self, fails: int, ends: tuple[int, int] | None) -> str:
-        """Return the verdict of the batch that fails."""
-        possible = ends is not None and fails <= ends[1]
-        return "may not fit" if possible or self.at(fails).estimate.doubt else "does not fit"
+    def beyond_verdict(self, fails: int, ends: tuple[int, int] | None, shown: Analysis) -> str:
+        """Return the verdict of the batch that fails; shown: the answer's analysis."""
+        if ends is not None and fails <= ends[1]:
+            return "may not fit"
+        if self.evaluated_failure(fails) is not None and not convolves(shown.events):
+            return "does not fit"  # convolutions alone are in doubt
+        return "may not fit" if self.at(fails).estimate.doubt else "does not fit"
 
 
-def _range_notes(batch: int, ends: tuple[int, int] | None) -> tuple[str, ...]:
+def _range_notes(ends: tuple[int, int] | None) -> tuple[str, ...]:
     """Return a note on the largest batches with the most and least memory beside the allocator."""
     if ends is None:
         return ()
     why = "the context and library code may be larger or smaller, and the driver may keep more or less"
     if ends[0] == ends[1]:
-        return (f"the largest batch is {batch:,} in either case: {why}",)
+        return (f"the largest batch is {ends[0]:,} in either case: {why}",)
     return (f"the largest batch is between {ends[0]:,} and {ends[1]:,}: {why}",)
 
 

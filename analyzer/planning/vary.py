@@ -2,12 +2,16 @@
 
 1. Each value tried is the script run as `analyze run` does, until its steps repeat; a value **fits** when it
    found memory for everything on the device, without doubt (`Estimate.doubt`).
-2. Values begin with 1 and 4. Growth up to the last that fits says where the memory is full, as long as it
-   fits there; then values go in steps that double, then by bisection. On a further device the search begins
-   where growth on the first one puts its end.
-3. A script that fails at a value by itself, or puts nothing on the GPU there, is no answer: what it said is
+2. Values begin with 1 and 16. Needs are nearly affine in the value: growth up to the last that fits says
+   where the memory is full, and between one that fits and one that does not the next is where the line
+   through both needs is full. Where memory that is given back bends the line (three values on one side, or
+   many tries), it is the middle.
+3. The answer **surely fits**. Where the device has its range, the largest that may fit is looked for in the
+   same way, from the values that are known. On a further device the search begins where growth on the first
+   one puts its end.
+4. A script that fails at a value by itself, or puts nothing on the GPU there, is no answer: what it said is
    kept. A script that fails at 1 begins with 2 (batch norm has nothing to average).
-4. Where a larger value takes no more (the data have no more samples), the search ends.
+5. Where a larger value takes no more (the data have no more samples), the search ends.
 
 Not modelled: values between those that were tried, which memory that is not monotonic may refuse; a last
 evaluation, which comes after steps that repeat.
@@ -22,12 +26,13 @@ from collections.abc import Callable, Iterator, Sequence
 from analyzer.engines.choice import EngineChoice
 from analyzer.errors import AnalyzerError, OptionError
 from analyzer.options import Options
-from analyzer.planning.search import MOST, galloped, less_for_more, where_full
+from analyzer.planning.search import MOST, less_for_more, where_full
 from analyzer.results.estimate import Estimate
 from analyzer.results.fit import Fit
 
 Tried = Callable[[str, int, Estimate], None]
-_FIRST, _SECOND, _FURTHER = 1, 4, 64
+_FIRST, _SECOND, _FURTHER = 1, 16, 64
+_SAME_SIDE, _BY_LINE = 3, 6
 _NAMED = 3  # values on either side of the answer
 
 
@@ -38,16 +43,18 @@ def largest_by_option(
     devices: Sequence[Options],
     choice: EngineChoice,
     tried: Tried | None = None,
+    tell: Callable[[str], None] = lambda _: None,
 ) -> Iterator[tuple[Options, Fit | AnalyzerError]]:
     """Yield an answer for each device (its options), or an error, as it is known. option: the script's
-    ("--batch-size"); tried: hears each value with its estimate. Raises OptionError for what is no option."""
+    ("--batch-size"); tried: hears each value with its estimate; tell: each as it begins. Raises OptionError
+    for what is no option."""
     if not option.startswith("-") or "=" in option or not option.strip("-"):
         raise OptionError(
             f"--vary {option} is no option", "name one of the script's own: --vary=--batch-size"
         )
     grown: dict[int, int] = {}
     for options in devices:
-        search = _Search(script, arguments, option, options, choice, tried)
+        search = _Search(script, arguments, option, options, choice, tried, tell)
         try:
             answer = search.answer(grown)
         except AnalyzerError as error:
@@ -69,9 +76,11 @@ class _Search:
         options: Options,
         choice: EngineChoice,
         tried: Tried | None,
+        tell: Callable[[str], None],
     ) -> None:
         self._script, self._option, self._options = script, option, options
         self._arguments, self._choice, self._tried = without(arguments, option), choice, tried
+        self._tell, self._before = tell, dict[int, int]()
         self.known: dict[int, Estimate] = {}
         self.refused: dict[int, str] = {}
         self.flat = 0
@@ -79,46 +88,68 @@ class _Search:
     def answer(self, grown: dict[int, int]) -> Fit:
         """Return the largest value. grown: device bytes by value, of another device, or nothing. Raises
         AnalyzerError where the script runs at no value."""
-        if grown:
-            return self._fit(galloped(self._near(grown), 0, MOST, self._runs))
-        least = _FIRST
-        if not self._runs(least) and least in self.refused:
-            least += 1
-            if not self._runs(least) and least in self.refused:
+        self._before = grown
+        least = where_full(grown, self._options) if len(grown) > 1 else _FIRST
+        self._follow(least)
+        if least == _FIRST and least in self.refused:
+            self._follow(least + 1)
+            if least + 1 in self.refused:
                 raise AnalyzerError(
-                    f"{self._script} fails with {self._option} {least}: {self.refused[least]}",
-                    f"see why: {self._typed(least)}",
+                    f"{self._script} fails with {self._option} {least + 1}: {self.refused[least + 1]}",
+                    f"see why: {self._typed(least + 1)}",
                 )
-        if not self._runs(least):
-            return self._fit(0)
-        near = _SECOND
-        while self._runs(near) and not self.flat and (further := self._near(self.grown())) > near:
-            near = further
-        largest = galloped(near, least, MOST, self._runs)
-        return self._fit(max(self._served()) if self.flat else largest)
+        return self._fit(self._largest(fits, _most), self._largest(may_fit, _least))
+
+    def _largest(self, holds: Callable[[Estimate], bool], need: Callable[[Estimate], int]) -> int:
+        """Return the largest value at which the script runs and this holds, whose next it does not; 0 without
+        one. need: the bytes of the device that decide it."""
+        low = max((value for value, one in self.known.items() if holds(one)), default=0)
+        high = min((value for value in (*self.known, *self.refused) if value > low), default=MOST)
+        last, moves, tries = 0, 0, 0
+        while high - low > 1 and not self.flat:
+            near = self._between(low, high, need)
+            if high == MOST:
+                near = max(near, low + (1 << moves))
+            elif moves >= _SAME_SIDE or tries >= _BY_LINE:
+                near = (low + high) // 2
+            near = min(max(near, low + 1), high - 1)
+            self._follow(near)
+            way = 1 if near in self.known and holds(self.known[near]) else -1
+            tries += high < MOST
+            low, high = (near, high) if way > 0 else (low, near)
+            moves, last = (moves + 1 if way == last else 1), way
+        return low
+
+    def _between(self, low: int, high: int, need: Callable[[Estimate], int]) -> int:
+        """Return the value at which the line through the needs at two values fills the device; where no need
+        grows yet one far beyond, and the middle where the script fails at the larger by itself. high: `MOST`
+        where none is known not to fit."""
+        ends = {value: need(self.known[value]) for value in (low, high) if value in self.known}
+        if high == MOST and low:
+            ends = {value: need(self.known[value]) for value in self.grown()}
+        if len(ends) == 1 and len(self._before) == 2:  # of another device, where it grows alike
+            (value, nbytes), ((less, fewer), (more, most)) = *ends.items(), sorted(self._before.items())
+            ends[value + more - less] = nbytes + most - fewer
+        if len(ends) == 2 and ends[max(ends)] > ends[min(ends)]:
+            return where_full(ends, self._options)
+        if high < MOST:
+            return (low + high) // 2
+        return _SECOND if low < _SECOND else min(_FURTHER * low, MOST - 1)
 
     def grown(self) -> dict[int, int]:
-        """Return the device's bytes with the least value and the largest that fits."""
-        ends = (min(self.known), max(self._served(), default=min(self.known)))
-        return {value: self.known[value].needed.device_used for value in ends}
-
-    def _near(self, grown: dict[int, int]) -> int:
-        """Return the value at which growth fills the device, or one far beyond where nothing grows yet."""
-        low, high = min(grown), max(grown)
-        if grown[high] <= grown[low]:
-            return min(_FURTHER * high, MOST - 1)
-        return where_full(grown, self._options)
-
-    def _runs(self, value: int) -> bool:
-        """Return whether the script fits with a value. Raises KeyboardInterrupt when it is interrupted."""
-        if value in self.refused or (self.flat and value > self.flat):
-            return False
-        if value not in self.known:
-            self._follow(value)
-        one = self.known.get(value)
-        return one is not None and fits(one)
+        """Return the device's bytes with the largest value that fits and one at most half of it; with the
+        least alone where none is."""
+        served = sorted(self._served()) or [min(self.known)]
+        less = [value for value in served if 2 * value <= served[-1]] or served[:1]
+        return {value: self.known[value].needed.device_used for value in (less[-1], served[-1])}
 
     def _follow(self, value: int) -> None:
+        """Follow the script with a value, unless that was done. Raises KeyboardInterrupt when it is
+        interrupted."""
+        if value in self.known or value in self.refused:
+            return
+        count = len(self.known) + len(self.refused) + 1
+        self._tell(f"{self._option} {value:,}, try {count}")
         arguments = (*self._arguments, self._option, str(value))
         try:
             with contextlib.redirect_stdout(io.StringIO()):  # the script's own words, once a value
@@ -139,21 +170,22 @@ class _Search:
         if self._tried is not None:
             self._tried(f"{self._option} {value:,}", value, one)
         smaller = [known for known in self._served() if known < value]
-        if smaller and fits(one) and _alike(self.known[max(smaller)], one):
+        if smaller and _runs(one) and _alike(self.known[max(smaller)], one):
             self.flat = value
         self.known[value] = one
 
     def _served(self) -> list[int]:
-        return [value for value, one in self.known.items() if fits(one)]
+        return [value for value, one in self.known.items() if _runs(one)]
 
     def _typed(self, value: int) -> str:
         words = (self._script, *self._arguments, self._option, str(value))
         device = "" if self._options.device is None else f"--device {self._options.device} "
         return f"analyze run {device}{' '.join(words)}"
 
-    def _fit(self, value: int) -> Fit:
+    def _fit(self, value: int, perhaps: int) -> Fit:
+        """Return the answer. value: the largest that surely fits; perhaps: that may fit."""
         shown = self.known[value or min(self.known)]
-        above = sorted(other for other in (*self.known, *self.refused) if other > value)
+        above = sorted(other for other in (*self.known, *self.refused) if other > max(value, perhaps))
         fails = 0 if self.flat or not above else above[0]
         beyond = self.known.get(fails)
         limit = max(shown.allowed_bytes - (shown.device_used - shown.peak_reserved), 0)
@@ -182,6 +214,7 @@ class _Search:
             True,
             captures=tuple(sorted(self.known)),
             notes=(*notes, *shown.notes),
+            perhaps=perhaps if perhaps > value else 0,
             fails=fails,
             failure=None if beyond is None else beyond.out_of_memory,
             look_beyond=None if beyond is None else lambda: beyond,
@@ -194,8 +227,31 @@ class _Search:
 
 
 def fits(estimate: Estimate) -> bool:
-    """Return whether a followed script counts as fitting."""
+    """Return whether a followed script surely fits, or fits by figures that are lower bounds."""
+    if estimate.at_least:
+        return _runs(estimate)
+    return estimate.verdict() == "fits"
+
+
+def may_fit(estimate: Estimate) -> bool:
+    """Return whether a followed script fits if all that is assumed is at its best."""
+    return estimate.verdict() != "does not fit"
+
+
+def _runs(estimate: Estimate) -> bool:
     return estimate.within(estimate.allowed_bytes) and not estimate.doubt
+
+
+def _most(estimate: Estimate) -> int:
+    """Return the bytes with room at the worst of what is assumed."""
+    above = estimate.device_range[1] - estimate.device_used
+    return estimate.needed.device_used + above + estimate.certainty.kept_bytes
+
+
+def _least(estimate: Estimate) -> int:
+    """Return the bytes with room at the best of what is assumed."""
+    below = estimate.device_used - estimate.device_range[0]
+    return estimate.needed.device_used - below - estimate.certainty.spare_bytes
 
 
 def _alike(smaller: Estimate, larger: Estimate) -> bool:

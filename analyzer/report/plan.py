@@ -90,26 +90,38 @@ def _running(curve: Curve) -> list[str]:
     """Return sentences on which rows run on the device, or within the budget, if given."""
     if any(row.fits is None for row in curve.rows):
         return []
-    ranges: list[list[int]] = []
-    follows = False
-    for row in curve.rows:
-        if row.fits and follows:
-            ranges[-1][1] = row.batch
-        elif row.fits:
-            ranges.append([row.batch, row.batch])
-        follows = bool(row.fits)
     where = _where(curve.estimate)
-    if not ranges:
-        return [f"none of them runs {where}"]
-    named = ", ".join(f"{low:,} to {high:,}" if low < high else f"{low:,}" for low, high in ranges)
+    named, perhaps = (
+        _spans([row.verdict == word for row in curve.rows], curve) for word in ("fits", "may not fit")
+    )
+    if curve.estimate.at_least:
+        named, perhaps = _spans([bool(row.fits) for row in curve.rows], curve), ""
+    if not named:
+        return [f"batch {perhaps} of these may run {where}" if perhaps else f"none of them runs {where}"]
     if curve.estimate.at_least:
         return [
             f"batch {named} of these may run {where}: figures are at least what they take,"
             f" {uncounted(curve.estimate)}"
         ]
+    if perhaps:
+        return [
+            f"batch {named} of these runs {where}, {perhaps} may (analyze fit says why); figures are those"
+            " with room"
+        ]
     if all(row.fits for row in curve.rows):
         return [f"all of them run {where}"]
     return [f"batch {named} of these runs {where}, the others do not; figures are those with room"]
+
+
+def _spans(holds: Sequence[bool], curve: Curve) -> str:
+    """Return the batches of the rows for which something holds, as spans; "" of none."""
+    ranges: list[list[int]] = []
+    for place, row in enumerate(curve.rows):
+        if holds[place] and place and holds[place - 1]:
+            ranges[-1][1] = row.batch
+        elif holds[place]:
+            ranges.append([row.batch, row.batch])
+    return ", ".join(f"{low:,} to {high:,}" if low < high else f"{low:,}" for low, high in ranges)
 
 
 def _where(estimate: Estimate) -> str:
@@ -206,12 +218,16 @@ def fits_text(fits: Sequence[Fit], view: View = PLAIN) -> str:
         columns = [Column("device", max(longest + 1, 14), least=13), Column(what, max(len(what) + 2, 8))]
         columns += [Column("limit MiB", 14, rank=1), Column("headroom MiB", 15)]
         columns += [Column("step", 9, rank=2), Column("samples/s", 11, rank=3)]
+        in_doubt = any(fit.perhaps for fit in fits)
+        if in_doubt:
+            columns[2:2] = [Column("at best", 9)]
         rows = []
         for fit in fits:
             name = clean(known_of(fit).device) if known_of(fit) is not None else "-"
             room = mib(fit.headroom) if fit.batch else "-"
             times = ["-", "-"] if fit.brief is None else [speed.step(fit.brief), speed.rate(fit.brief)]
-            rows.append([name, str(fit.batch), mib(fit.limit), room, *times])
+            most = [str(max(fit.batch, fit.perhaps))] if in_doubt else []
+            rows.append([name, str(fit.batch), *most, mib(fit.limit), room, *times])
         lines += [*table(columns, rows, view.width), *_without_tf32(fits), ""]
     if len(fits) > _MOST_DEVICES and not view.verbose:
         lines += ["limits and notes of one: --device NAME; of all: --verbose", ""]
@@ -224,8 +240,17 @@ def fits_text(fits: Sequence[Fit], view: View = PLAIN) -> str:
 def _without_tf32(fits: Sequence[Fit]) -> list[str]:
     """Return a line on GPUs' speeds where products in float32 take a fifth of a step or more: data
     sheets order GPUs otherwise with tensor cores."""
-    times = [fit.brief.step_seconds for fit in fits if fit.brief is not None]
-    if any(time is not None and 5 * time.float32_seconds > time.device_seconds for time in times):
+    shown = [fit.brief for fit in fits if fit.brief is not None]
+    slow = [
+        one
+        for one in shown
+        if (time := one.step_seconds) is not None and 5 * time.float32_seconds > time.device_seconds
+    ]
+    if slow and any(one.options.get("amp") or one.options.get("dtype") for one in slow):
+        named = ", ".join(clean(one.device) for one in slow[:_MOST_DEVICES])
+        more = f" and {len(slow) - _MOST_DEVICES} more" if len(slow) > _MOST_DEVICES else ""
+        return [f"samples/s: much of a step is products that stay in float32, without TF32 ({named}{more})"]
+    if slow:
         return ["samples/s: in float32 without TF32, as it runs; with TF32 or bf16 the order differs"]
     return []
 
@@ -240,14 +265,17 @@ def fit_lines(fit: Fit, verbose: bool = False) -> list[str]:
     where = _where(estimate) if fit.device_bound else f"with {size(fit.limit)} for the allocator"
     what = fit.what
     if fit.brief is None:
-        sure = fit.beyond is None or not fit.beyond.doubt
-        none = "not even one sample" if sure else "no batch surely"
-        lines = [f"{f'{what} 1 does not fit' if fit.option else f'{none} runs'} {where}"]
+        sure = not fit.perhaps and (fit.beyond is None or not fit.beyond.doubt)
+        none = f"no {what} surely runs {where}" if not sure else f"not even one sample runs {where}"
+        lines = [f"{what} 1 does not fit {where}" if sure and fit.option else none]
+        if fit.perhaps:
+            lines[0] += f"; up to {fit.perhaps:,} may"
     else:
         best = f"{'greatest' if what == 'length' else 'largest'} {what} {fit.batch:,}"
         best = f"if it ran: {best}" if estimate.refused else best
         lines = [
-            f"{best} {where}: {size(fit.brief.peak_reserved)} of {size(fit.limit)} held, "
+            f"{best} {where}{f' surely, {fit.perhaps:,} at best' if fit.perhaps else ''}:"
+            f" {size(fit.brief.peak_reserved)} of {size(fit.limit)} held, "
             f"headroom {size(fit.headroom)} ({percent(fit.headroom, fit.limit)})"
         ]
     if fit.brief is not None and fit.device_bound and displays(fit.brief, fit.headroom):
@@ -329,6 +357,7 @@ def fits_json(fits: Sequence[Fit], _: View = PLAIN) -> str:
                 "target": estimate.target,
                 "device": estimate.device,
                 "batch": fit.batch,
+                "perhaps": max(fit.batch, fit.perhaps),
                 "samples": fit.samples,
                 "option": fit.option,
                 "limit_bytes": fit.limit,

@@ -460,7 +460,7 @@ def _costs(remedy: Remedy, estimate: Estimate) -> Iterator[str]:
     if remedy.host_bytes:
         yield f"{size(remedy.host_bytes)} of host memory"
     before, after = estimate.step_seconds, remedy.step_seconds
-    same_work = remedy.kind == "patch" and "batch" not in remedy.name
+    same_work = remedy.kind == "patch" and ("batch" not in remedy.name or "accumulation" in remedy.name)
     if before is not None and after is not None and same_work:
         yield f"a step {duration(after)} instead of {duration(before.seconds)}"
     if "accumulation" in remedy.name:

@@ -12,7 +12,8 @@ from analyzer.results.estimate import Estimate, TensorRow
 @dataclass(frozen=True, slots=True)
 class Row:
     """One batch. All sizes in bytes, as they are on a device with room; `naive` is the textbook sum. fits:
-    whether it runs on the device, or within the budget; None where nobody said one."""
+    whether it runs on the device, or within the budget, by its figures; None where nobody said one. verdict:
+    "fits", "may not fit" or "does not fit", as `analyze` says at that batch; "" where nobody said one."""
 
     batch: int
     peak_allocated: int
@@ -20,6 +21,7 @@ class Row:
     device_used: int
     naive: int
     fits: bool | None = field(default=None, compare=False)
+    verdict: str = field(default="", compare=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -142,6 +142,8 @@ class Certainty:
     kept_bytes, spare_bytes: how much less than the device's capacity CUDA may have with another driver, and
         how much more.
     allocated_range: least and most bytes allocated at the peak, where processes differ; else None.
+    runs_at_worst: whether it runs, giving cached blocks back, with the least that driver and context may
+        leave, although what it takes with room may be more.
     causes: why the allocator may hold more or less -> least and most bytes it holds by that alone, the widest
         first; empty in an estimate saved before they were kept.
     unasked: a note on a library that is not within reach to be asked, with what installs it -> least and most
@@ -161,6 +163,7 @@ class Certainty:
     allocated_range: tuple[int, int] | None = None
     causes: Mapping[str, Sequence[int]] = field(default_factory=dict)
     unasked: Mapping[str, Sequence[int]] = field(default_factory=dict)
+    runs_at_worst: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -432,6 +435,8 @@ class Estimate:
             return "may not fit"
         least_limit = min(limit, max(limit, self.usable_bytes) - certainty.kept_bytes)
         given_at_most = limit + certainty.spare_bytes if limit >= self.usable_bytes else limit
+        if fits and certainty.runs_at_worst and limit >= self.allowed_bytes:
+            return "fits"
         possible = self.incomplete is None and (
             certainty.beside_range
             or certainty.reserved_range

@@ -12,9 +12,10 @@ from analyzer.results.estimate import Estimate, OutOfMemory
 class Fit:
     """The answer. All sizes in bytes.
 
-    batch: the largest, 0 when not even one sample runs. brief: its estimate under the limit, which may be
-        without what lies where (`at` has that), and without ranges; None when batch is 0. look_at: the whole
-        one, made when `at` is read; None where `brief` is whole.
+    batch: the largest that surely runs, 0 when no batch does. perhaps: the largest that may, above it, 0
+        where none is in doubt. brief: its estimate under the limit, which may be without what lies where
+        (`at` has that), and without ranges; None when batch is 0. look_at: the whole one, made
+        when `at` is read; None where `brief` is whole.
     fails: the next batch that fails, 0 for the one after the answer. failure: its request without room.
         look_beyond: its analysis, made when `beyond` is read; None when nothing larger was tried.
     limit: what the allocator may hold. device_bound: whether the device says so, rather than a limit of its
@@ -51,6 +52,7 @@ class Fit:
     beyond_verdict: str = ""
     option: str = ""
     growth: str = ""
+    perhaps: int = 0
     look_at: Callable[[], Estimate] | None = field(default=None, repr=False, compare=False)
 
     @property

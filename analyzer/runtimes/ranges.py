@@ -41,6 +41,7 @@ from analyzer.allocators.pytorch.peaks import Ascending, Scattered
 from analyzer.devices import DeviceProfile
 from analyzer.devices.contexts import THREAD_BYTES
 from analyzer.runtimes.base import Limit, Prediction
+from analyzer.runtimes.bounded import bounded
 from analyzer.runtimes.events import Malloc
 from analyzer.runtimes.timeline import Simulation, simulate
 from analyzer.runtimes.variants import Sizes, Variants
@@ -133,6 +134,14 @@ def held_under(variants: Variants, least: Limit, most: Limit) -> tuple[int | Non
         min((reserved for reserved, served in easy if served), default=None),
         max(reserved for reserved, _ in tight) if all(served for _, served in tight) else None,
     )
+
+
+def surely_runs(variants: Variants, limit: Limit) -> bool:
+    """Return whether every request is served under a limit without doubt, as it is and at its most."""
+    if variants.prediction.limited is None or limit[0] <= 0:
+        return False
+    simulation, doubt = bounded(variants, limit)
+    return simulation.failure is None and not doubt and held_under(variants, limit, limit)[1] is not None
 
 
 def under_pressure(

@@ -139,7 +139,7 @@ def test_a_session_fits_as_its_analysis_says() -> None:
 def test_an_order_of_loading_that_does_not_run_is_no_verdict_of_all(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """Within 8.5 MiB one sample of cnn.onnx runs in some orders alone: nothing fits, and nothing is said to run."""
+    """Within 8.5 MiB one to eight samples of cnn.onnx run in some orders alone: nothing fits, and nothing is said to run."""
     import analyzer
 
     target = str(MODELS / "cnn.onnx")
@@ -149,10 +149,11 @@ def test_an_order_of_loading_that_does_not_run_is_no_verdict_of_all(
     for option in (["--limit", f"{limit}"], ["--runtime-option", f"gpu_mem_limit={limit}"]):
         assert main(["fit", target, "--device", "t4", *option, "-q"]) == 1
         out = " ".join(capsys.readouterr().out.split())
-        assert out.startswith("no batch surely runs ") and f"batch 1 may not fit: {doubt}" in out
+        assert out.startswith("no batch surely runs ") and "; up to 8 may " in out
+        assert f"batch 1 may not fit: {doubt}" in out
         assert "it runs" not in out and "fits, even" not in out
     found = fit(target, device="t4", limit=limit)
-    assert (found.batch, found.verdict) == (0, "may not fit")
+    assert (found.batch, found.perhaps, found.verdict) == (0, 8, "may not fit")
 
 
 def test_a_batch_that_fails_does_not_end_the_search(capsys: pytest.CaptureFixture[str]) -> None:
@@ -210,7 +211,7 @@ def test_what_nobody_measured_is_said_with_its_span() -> None:
     span = re.search(r"between ([\d,]+) and ([\d,]+): the context and library code", said)
     assert span is not None
     low, high = (int(word.replace(",", "")) for word in span.groups())
-    assert low < found.batch < high
+    assert low == found.batch < high == found.perhaps
     assert found.at is not None
     below, above = found.at.device_range
     assert below < found.at.device_used < above
@@ -221,12 +222,19 @@ def test_what_nobody_measured_is_said_with_its_span() -> None:
 
 def test_an_answer_says_whether_it_is_certain() -> None:
     """Nothing is assumed of additions: under a limit the answer is certain on any GPU, and its range is the figure itself. On a device
-    the answer lies at the edge of what the context leaves, which nobody has measured."""
+    what the context leaves is not known: the answer fits with the least, and the largest that may is named beside it."""
     certain = fit(Add(), megabytes, device="t4", limit=100 * MIB)
     assert (certain.batch, certain.verdict, certain.reserved_range) == (8, "fits", (96 * MIB, 96 * MIB))
     assert fit(Add(), megabytes, device="t4", limit=2 * MIB).verdict == "does not fit"
     edge = fit(Add(), megabytes, device="t4")
-    assert edge.verdict == "may not fit" and edge.device_bound
+    assert edge.verdict == "fits" and edge.device_bound and edge.beyond_verdict == "does not fit"
+    from analyzer import analyze
+
+    verdicts = [
+        analyze(Add(), torch.empty(batch, MIB, device="meta"), device="t4").verdict()
+        for batch in (edge.batch, edge.batch + 1, edge.perhaps, edge.perhaps + 1)
+    ]
+    assert verdicts == ["fits", "may not fit", "may not fit", "does not fit"]
     assert fit(Add(), megabytes, device="h200", limit=100 * MIB).verdict == "fits"
 
 

@@ -120,3 +120,63 @@ def test_a_script_without_make_model_is_told_what_to_type(
 def test_an_option_and_its_value_are_taken_out() -> None:
     given = ("--a", "1", "--batch-size", "8", "--batch-size=9", "--batch", "7")
     assert without(given, "--batch-size") == ("--a", "1", "--batch", "7")
+
+
+def test_needs_that_grow_evenly_take_few_tries(script: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """From far above the limit the next value is where the line through both needs is full: no walk down in steps."""
+    assert main(["fit", script, "--vary=--batch-size", "--device", "4GiB"]) == 0
+    out, err = capsys.readouterr()
+    assert out.startswith("largest --batch-size ") and err.count("analyze: tried: ") <= 7
+
+
+def test_the_answer_surely_fits_and_the_largest_that_may_is_beside_it(
+    script: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Nobody measured an RTX 3060's context: one more may fit, and the line says so; each is what `run` says of it."""
+    assert (
+        main(
+            [
+                "fit",
+                script,
+                "-q",
+                "--vary=--batch-size",
+                "--device",
+                "rtx3060",
+                "--format",
+                "json",
+                "--",
+                "--width",
+                "96",
+            ]
+        )
+        == 0
+    )
+    (found,) = json.loads(capsys.readouterr().out)["fits"]
+    verdicts = [
+        analyzer.run(script, ("--width", "96", "--batch-size", str(value)), device="rtx3060").verdict()
+        for value in (found["batch"], found["batch"] + 1, found["perhaps"], found["perhaps"] + 1)
+    ]
+    assert verdicts == ["fits", "may not fit", "may not fit", "does not fit"]
+    assert (
+        main(["fit", script, "-q", "--vary=--batch-size", "--device", "rtx3060", "--", "--width", "96"]) == 0
+    )
+    out = " ".join(capsys.readouterr().out.split())
+    assert out.startswith(
+        f"largest --batch-size {found['batch']:,} on rtx3060 surely, {found['perhaps']:,} at best: "
+    )
+
+
+def test_the_smallest_gpu_of_a_script(script: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """At its own batch, unchanged: followed on few GPUs, and each verdict is that of `run`."""
+    words = ["fit", script, "-q", "--vary=--batch-size", "--device", "h100,2GiB,rtx3060,b300"]
+    assert main([*words, "--batch", "900"]) == 0
+    out = capsys.readouterr().out
+    assert out.startswith(f"smallest of these GPUs that surely runs {script} --batch-size 900: h100\n")
+    verdicts = dict(
+        line.split(": ", 2)[:2] for line in out.splitlines()[2:] if "GiB: " in line or "GiB of" in line
+    )
+    assert verdicts == {"h100": "fits", "rtx3060": "does not fit", "2GiB": "does not fit"}
+    estimate = analyzer.run(script, ("--batch-size", "900"), device="rtx3060")
+    assert estimate.verdict() == "does not fit"
+    assert main([*words[:-1], "2GiB,1GiB", "--batch", "900"]) == 1
+    assert capsys.readouterr().out.startswith("none of these surely runs ")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+import torch
 from torch import nn
 
 import analyzer
@@ -59,6 +60,33 @@ def test_speeds_of_float32_say_that_tf32_changes_their_order() -> None:
 
     assert "float32 without TF32, as it runs; with TF32 or bf16" in shown()
     assert "TF32" not in shown(amp="bf16")
+
+
+class PartlyHalf(nn.Module):
+    """One product under autocast, one left out of it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.Linear(2048, 2048), nn.Linear(2048, 2048)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = self.first(x)
+        with torch.autocast("cuda", enabled=False):
+            return self.second(x.float())
+
+
+def test_products_that_stay_in_float32_are_named_under_amp() -> None:
+    """Advice to take bf16 says nothing to a program that does; which GPUs it slows down does."""
+    inputs = lambda n: ((TensorSpec((n, 2048)),), ())  # noqa: E731
+    answers = [
+        analyzer.fit(PartlyHalf(), inputs, mode="train", device=name, amp="bf16")
+        for name in ("h100", "rtx4090")
+    ]
+    text = " ".join(str(formats.render("fits", "text", answers)).split())
+    assert (
+        "products that stay in float32, without TF32 (h100, rtx4090)" in text
+        and "with TF32 or bf16" not in text
+    )
 
 
 def test_a_display_takes_some_of_a_small_headroom() -> None:

@@ -47,6 +47,7 @@ from analyzer.capture.pytorch.patches import replaced
 from analyzer.capture.pytorch.program.batches import noting_drawn_sizes
 from analyzer.capture.pytorch.program.calls import called_as
 from analyzer.capture.pytorch.program.compiling import compiling
+from analyzer.capture.pytorch.program.deadline import ended_after
 from analyzer.capture.pytorch.program.ending import exits, site_folders
 from analyzer.capture.pytorch.program.environment import cuda_environment, own_randomness, watching
 from analyzer.capture.pytorch.program.evaluating import Evaluations
@@ -88,7 +89,7 @@ class Enough(BaseException):
 class Until:
     """Where a program is ended. steps: after so many optimizer steps, or where it is "steady" (None: at its
     end), there after more than `least` of them; most: after so many, steady or not; seconds: after so long,
-    at the next model's call or step."""
+    at the next model's call or step, or soon after."""
 
     steps: int | str | None = None
     least: int = 0
@@ -206,9 +207,9 @@ class Phases:
         most = steps if isinstance(steps, int) else self.until.most
         if self.steady or (most is not None and self.steps >= most):
             raise Enough
-        self._end_in_time()
+        self.end_in_time()
 
-    def _end_in_time(self) -> None:
+    def end_in_time(self) -> None:
         """End the program if its time is over."""
         if self._ends is not None and time.monotonic() > self._ends:
             self.cut = True
@@ -251,7 +252,7 @@ class Phases:
             self.models.append(called_as(module, self._recorder.places.user_frame(), args, kwargs))
             path = ""
         if not self._recorder.places.modules:
-            self._end_in_time()
+            self.end_in_time()
             self._recorder.storages.called(id(module))
             self.evaluations.calls(module)
             self._forward_seen = self._started = True
@@ -374,7 +375,8 @@ def follow(
             exits(recorder),
         ):
             try:
-                threads.finish(run)
+                with ended_after(until.seconds, phases.end_in_time):
+                    threads.finish(run)
             except Enough:
                 pass
             except (AnalyzerError, torch.OutOfMemoryError, SystemExit, KeyboardInterrupt) as ended:

@@ -1,0 +1,43 @@
+"""The smallest GPU on which a script, followed as it is, surely fits.
+
+GPUs are followed in the order of their memory. One is passed by where a program with the same kernels of
+attention (`cards.py`) holds more tensors at its peak than it has memory, or did not fit in as much.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from analyzer.devices import resolve
+from analyzer.engines.choice import EngineChoice
+from analyzer.options import Options
+from analyzer.planning.cards import attention_of
+from analyzer.results.estimate import Estimate
+
+
+def followed_from_the_smallest(
+    script: str,
+    arguments: Sequence[str],
+    devices: Sequence[Options],
+    choice: EngineChoice,
+    tell: Callable[[str], None] = lambda _: None,
+) -> list[Estimate]:
+    """Return the estimates on the GPUs that were followed, by memory; only the last one may fit surely, and
+    does so unless none does. Raises AnalyzerError where the script fails by itself."""
+    known: list[tuple[object, Estimate]] = []
+    profiles = [(resolve(options.device)[0], options) for options in devices]
+    for profile, options in sorted(profiles, key=lambda pair: (pair[0].usable_bytes, pair[0].name)):
+        kernels, usable = attention_of(profile), profile.usable_bytes
+        alike = [one for other, one in known if other == kernels]
+        if any(one.needed.peak_allocated > usable for one in alike):
+            continue
+        if any(one.usable_bytes >= usable and one.verdict() == "does not fit" for one in alike):
+            continue
+        tell(f"on {profile.name}")
+        answer = choice.analyze_program(script, tuple(arguments), options, {}, "steady")
+        if isinstance(answer.error, KeyboardInterrupt) or answer.estimate.incomplete == "interrupted":
+            raise KeyboardInterrupt
+        known.append((kernels, answer.estimate))
+        if answer.estimate.verdict() == "fits" or answer.estimate.incomplete or answer.estimate.unreached:
+            break
+    return [estimate for _, estimate in known]
