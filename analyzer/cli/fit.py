@@ -44,7 +44,6 @@ if TYPE_CHECKING:
     examples=(
         "analyze fit models/gpt2.py --mode train --all-devices --batch 8",
         "analyze fit train.py --vary=--batch-size --device rtx4090,h100",
-        "analyze fit train.py --vary=--batch-size --batch 32 --all-devices",
     ),
 )
 @options_without_batch
@@ -73,7 +72,8 @@ if TYPE_CHECKING:
     "--vary",
     metavar="OPTION",
     help="TARGET is a whole script: find the largest number for this option of its own, such as"
-    " --vary=--batch-size; its other arguments stand behind --.",
+    " --vary=--batch-size; its other arguments stand behind --. With --batch N and --all-devices: the"
+    " smallest GPU that runs N.",
 )
 @click.option("--all-devices", is_flag=True, help="Every known GPU by memory, in one table.")
 @format_option("fits", "lengths")

@@ -47,7 +47,7 @@ BUILDS: Mapping[str, tuple[Build, ...]] = {
 _OF_CUDA_12 = "a build of CUDA 12 (--index-url https://download.pytorch.org/whl/cu126)"
 
 
-def missing(modelled: Mapping[str, str], profile: DeviceProfile) -> str | None:
+def missing_code(modelled: Mapping[str, str], profile: DeviceProfile) -> str | None:
     """Return a sentence on the package without code for the GPU; None: it has, or nothing is known.
 
     modelled: package -> release of the figures."""

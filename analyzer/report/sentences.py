@@ -9,8 +9,7 @@ from dataclasses import replace
 from itertools import accumulate
 from typing import TYPE_CHECKING
 
-from analyzer import releases
-from analyzer.devices import builds, loader
+from analyzer import devices, releases
 from analyzer.report.command_line import written
 from analyzer.report.words import (
     as_typed,
@@ -121,8 +120,8 @@ def _other_sentences(estimate: Estimate) -> list[str]:
         )
     if displays(estimate, estimate.allowed_bytes - estimate.device_used):
         lines.append(DISPLAY)
-    if not estimate.device_assumed and estimate.device in loader.names():
-        lines += filter(None, [builds.missing(estimate.modelled, loader.load(estimate.device))])
+    if not estimate.device_assumed and estimate.device in devices.names():
+        lines += filter(None, [devices.missing_code(estimate.modelled, devices.load(estimate.device))])
     if estimate.with_room is not None:
         lines.append(_with_room(estimate, estimate.with_room))
     if estimate.doubt:

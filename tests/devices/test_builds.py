@@ -6,7 +6,7 @@ import pytest
 
 from analyzer.cli import main
 from analyzer.devices import loader
-from analyzer.devices.builds import BUILDS, missing
+from analyzer.devices.builds import BUILDS, missing_code
 from tests.paths import MODELS
 
 
@@ -27,7 +27,7 @@ from tests.paths import MODELS
     ],
 )
 def test_a_package_without_code(package: str, release: str, device: str, instead: str | None) -> None:
-    sentence = missing({package: release}, loader.load(device))
+    sentence = missing_code({package: release}, loader.load(device))
     assert (sentence is None) == (instead is None) and (instead or "") in (sentence or "")
 
 

@@ -287,7 +287,7 @@ def test_a_program_may_refuse_the_batches_a_search_begins_with() -> None:
 
 def test_the_smallest_gpu_that_runs_a_batch(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     """By memory, whatever the order of the names; as its analysis at that batch says."""
-    target = str(MODELS / "linear.py")
+    target = str(MODELS / "cnn.py")
     most = fit(target, device="2GiB").batch
     devices = ["--device", "4GiB,1GiB,2GiB", "-q"]
     assert main(["fit", target, "--batch", str(most), *devices]) == 0

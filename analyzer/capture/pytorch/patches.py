@@ -315,6 +315,7 @@ PATCHES: dict[str, Patch] = {
     ),
     "threading.Thread.start": Patch("a program's threads are followed too: modes of PyTorch's hold for one "
                                     "thread (`threads.py`)"),
+    "threading.Thread.join": Patch("a wait for a thread orders those before and after it (`threads.py`)"),
     "torch.nn.Module.__call__": Patch("tells which module is running: operators are attributed to it"),
 }  # fmt: skip
 

@@ -77,7 +77,7 @@ def infer_contrib(
     results: _Results
     if node.domain in extensions.DOMAINS:
         results = [*extensions.results(node, inputs[0] if inputs else None)]
-    elif node.op_type == "GroupQueryAttention":
+    elif rule is _group_query_attention:
         results = _group_query_attention(node, inputs, constant)
     elif rule is not None:
         results = rule(node, inputs)
@@ -243,7 +243,7 @@ def _multi_head_attention(node: Any, inputs: _Inputs) -> _Results:
     return [ValueType(query.dtype, (query.shape[0], query.shape[1], hidden)), present, present]
 
 
-def _group_query_attention(node: Any, inputs: _Inputs, constant: _Constant) -> _Results:
+def _group_query_attention(node: Any, inputs: _Inputs, constant: _Constant = lambda _name: None) -> _Results:
     """Query [B, S, D], or packed with keys and values. Present is as long as the total length, or as past if
     that is longer (a buffer for all that comes): `max(total_sequence_length, past_sequence_length)`
     (`group_query_attention_helper.h`). A total length that nothing says is that of past and query. Raises
@@ -317,6 +317,7 @@ RULES: dict[str, Callable[[Any, _Inputs], _Results]] = {
     "Attention": _attention,
     "QAttention": _attention,
     "MultiHeadAttention": _multi_head_attention,
+    "GroupQueryAttention": _group_query_attention,
     "QuantizeLinear": _quantize,
     "DequantizeLinear": _dequantize,
     "GatherBlockQuantized": _gather_block_quantized,

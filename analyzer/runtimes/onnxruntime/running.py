@@ -218,10 +218,11 @@ class Running:
             recorder.give(key)
 
     def _scan(self, node: Node) -> None:
-        """What is scanned along another axis than the first is transposed into a buffer of its own; so is a
-        result, which iterations write into a buffer and which is made from it at the end. The other results,
-        then for each state two buffers that iterations write in turn (one for two iterations, none for one);
-        an iteration writes into these and into its part of each result, without a pattern.
+        """Inputs scanned along another axis than the first are transposed into buffers of their own; results
+        put together along another axis are written by the iterations into such a buffer, and made from it at
+        the end. The other results, then for each state two buffers that iterations write in turn (one for two
+        iterations, none for one); an iteration writes into these and into its part of each result, without a
+        pattern.
 
         Source: `core/providers/cpu/controlflow/scan_9.cc` (`SetupInputs`, `AllocateOutputTensors`,
         `TransposeOutput`), `scan_utils.cc` (`LoopStateVariable`, `OutputIterator`)."""

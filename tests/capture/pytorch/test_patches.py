@@ -60,6 +60,7 @@ def test_every_entry_of_the_table_is_used() -> None:
         "torch.optim.Optimizer.__init__",
         "torch.autograd._engine_run_backward",
         "threading.Thread.start",
+        "threading.Thread.join",
         "torch.accelerator.memory_stats",
         "torch.cuda.caching_allocator_alloc",
         "torch.cuda.caching_allocator_delete",

@@ -5,7 +5,9 @@
 2. Which module is running and which stream is current, each thread knows for itself.
 3. A thread takes a handle of each library from PyTorch's pool when it first needs one, and gives it back when
    it ends; the next thread takes that one over. So workspaces, which belong to handles, are as many as
-   threads that live at once.
+   threads that live at once. A thread that ends here, where nothing is computed, before the next is started
+   may be at work there still: its handle is taken over only where the main thread ran an operator, or waited
+   for a thread, in between.
 4. An operation that the analysis cannot follow ends the program, in whichever thread it is. An error of the
    program's own ends the thread it happens in, as in any program.
 5. The program is over when all its threads are that are no daemons.
@@ -46,19 +48,20 @@ class Handles:
     """Numbers of the handles threads have: 0 is the main thread's, others are handed on."""
 
     def __init__(self) -> None:
-        self._free: list[int] = []
+        self._free: list[tuple[int, int]] = []
         self._count = 0
 
-    def take(self) -> int:
-        """Return the handle given back last, or a new one."""
-        if self._free:
-            return self._free.pop()
+    def take(self, start: int) -> int:
+        """Return the handle given back last before a moment, or a new one."""
+        for place in reversed(range(len(self._free))):
+            if self._free[place][1] < start:
+                return self._free.pop(place)[0]
         self._count += 1
         return self._count
 
-    def give(self, number: int) -> None:
-        """Return the handle number of a finished thread."""
-        self._free.append(number)
+    def give(self, number: int, moment: int) -> None:
+        """Return the handle number of a thread that ended at this moment."""
+        self._free.append((number, moment))
 
 
 class Threads:
@@ -70,6 +73,9 @@ class Threads:
         self._recorder, self._modes = recorder, modes
         self._started: list[threading.Thread] = []
         self._handles = Handles()
+        # Counts what orders threads: operators of the main thread's, and waits for a thread.
+        self._moment = 0
+        self._starts: dict[int, int] = {}
         self._follower = threading.get_ident()
         self._ended_by: BaseException | None = None
         self._variables: object = None
@@ -78,16 +84,20 @@ class Threads:
     @contextlib.contextmanager
     def open(self) -> Iterator[Threads]:
         """While open, threads that are started are followed."""
-        start = threading.Thread.start
+        start, join = threading.Thread.start, threading.Thread.join
 
         def started(thread: threading.Thread) -> None:
-            run = thread.run
-            thread.run = lambda: self._followed(thread, run)  # type: ignore[method-assign]
+            run, moment = thread.run, self._moment
+            thread.run = lambda: self._followed(thread, run, moment)  # type: ignore[method-assign]
             self._started.append(thread)
             self._recorder.several_threads = True
             start(thread)
 
-        with replaced({"threading.Thread.start": started}):
+        def joined(thread: threading.Thread, timeout: float | None = None) -> None:
+            join(thread, timeout)
+            self._moment += 1
+
+        with replaced({"threading.Thread.start": started, "threading.Thread.join": joined}):
             yield self
 
     def finish(self, run: Callable[[], object]) -> None:
@@ -103,9 +113,12 @@ class Threads:
                 raise
             raise self._ended_by from None
 
-    def _followed(self, thread: threading.Thread, run: Callable[[], None]) -> None:
-        """Run a thread's own function under the capture's modes; its error is kept for the main thread."""
+    def _followed(self, thread: threading.Thread, run: Callable[[], None], moment: int) -> None:
+        """Run a thread's own function under the capture's modes; the main thread gets its error.
+
+        moment: of its start."""
         del thread.run  # the class's own again, and no circle
+        self._starts[threading.get_ident()] = moment
         place = self._recorder.places.current
         try:
             with self._modes():
@@ -119,7 +132,7 @@ class Threads:
             self._interrupt()
         finally:
             if place.handle:
-                self._handles.give(place.handle)
+                self._handles.give(place.handle, self._moment)
 
     def _interrupt(self) -> None:
         """Wake the main thread, which may wait for this one, after an error."""
@@ -128,11 +141,15 @@ class Threads:
 
     def handle(self, operator: str) -> int:
         """Return this thread's handle number; it takes one if the operator needs one."""
-        place = self._recorder.places.current
-        if threading.get_ident() != self._follower and not place.in_order:
+        place, thread = self._recorder.places.current, threading.get_ident()
+        if thread == self._follower:
+            self._moment += 1
+        elif not place.in_order:
             self._recorder.note(ORDER)
         if place.handle is None:
             if not operator.partition("::")[2].startswith(_LIBRARIES):
                 return 0
-            place.handle = 0 if threading.get_ident() == self._follower else self._handles.take()
+            place.handle = (
+                0 if thread == self._follower else self._handles.take(self._starts.get(thread, self._moment))
+            )
         return place.handle

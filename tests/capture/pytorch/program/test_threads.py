@@ -195,10 +195,32 @@ def test_threads_started_elsewhere_are_left_alone() -> None:
 
 def test_the_handle_given_back_last_is_handed_on_first() -> None:
     handles = Handles()
-    assert [handles.take(), handles.take(), handles.take()] == [1, 2, 3]
-    handles.give(1)
-    handles.give(3)
-    assert [handles.take(), handles.take(), handles.take()] == [3, 1, 4]
+    assert [handles.take(0), handles.take(0), handles.take(0)] == [1, 2, 3]
+    handles.give(1, 4)
+    handles.give(3, 4)
+    assert [handles.take(4), handles.take(5), handles.take(5), handles.take(5)] == [4, 3, 1, 5]
+
+
+@pytest.mark.parametrize(
+    ("lines", "count"),
+    [
+        (
+            "[t.start() for t in ts]; [t.join() for t in ts]",
+            3,
+        ),  # at work at once, however soon each ends here
+        ("[(t.start(), t.join()) for t in ts]", 1),
+        (
+            "for t in ts:\n    t.start()\n    while t.is_alive(): pass\n    torch.ones(2, device='cuda') + 1",
+            1,
+        ),
+    ],
+)
+def test_threads_started_one_behind_the_other_have_workspaces_of_their_own(
+    followed: Any, lines: str, count: int
+) -> None:
+    """As PyTorch's own build, emulated: a workspace a thread that lives, whatever takes how long."""
+    text = f"ts = [threading.Thread(target=product) for _ in range(3)]\n{lines}\n"
+    assert workspaces(followed(text)) == [WORKSPACE] * count
 
 
 def test_each_thread_has_a_default_device_of_its_own(followed: Any) -> None:
