@@ -86,8 +86,8 @@ class FakeCuda(TorchFunctionMode):
             ),
             vars(tensor)["__cuda_array_interface__"].__get__: self._array_interface,
             tensor.tolist: lambda t: recorder.values.host_value(t).tolist(),
-            tensor.numpy: lambda t, **k: recorder.values.host_array(t).numpy(**k),
-            tensor.__array__: lambda t, *a, **k: recorder.values.host_array(t).__array__(*a, **k),
+            tensor.numpy: self._array,
+            tensor.__array__: lambda t, dtype=None: numpy.asarray(self._array(t), dtype),
             tensor.__setitem__: self._assign,
             tensor.__getitem__: self._take,
             tensor.new: self._new,
@@ -115,6 +115,19 @@ class FakeCuda(TorchFunctionMode):
         self._next_address = itertools.count(1 << 40, 1 << 32)
         self._nested: Any = None  # the function a nested tensor is busy with
         self._attention = AttentionChoice(recorder.compatible)
+
+    def _array(self, tensor: torch.Tensor, *, force: bool = False) -> Any:
+        """Return the values as an array. Raises what PyTorch does where it refuses (`tensor_numpy.cpp`)."""
+        if not force and self._on_gpu(tensor):
+            raise TypeError(
+                f"can't convert cuda:{self._recorder.gpu.index} device type tensor to numpy. Use Tensor.cpu()"
+                " to copy the tensor to host memory first."
+            )
+        if not force and torch.is_grad_enabled() and tensor.requires_grad:
+            raise RuntimeError(
+                "Can't call numpy() on Tensor that requires grad. Use tensor.detach().numpy() instead."
+            )
+        return self._recorder.values.host_array(tensor).numpy(force=force)
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}

@@ -189,3 +189,34 @@ def test_numbers_assigned_to_parts_of_a_host_tensor_are_there(recorder: Recorder
     assert x.sum().item() == 7200
     assert x.cuda().to_sparse()._nnz() == 3600
     assert not any("a value only a real run has" in note for note in recorder.notes)
+
+
+@pytest.mark.parametrize(
+    ("make", "refusal"),
+    [
+        (lambda: torch.zeros(3, device="cuda").numpy(), "can't convert cuda:0 device type tensor to numpy"),
+        (lambda: numpy.asarray(torch.zeros(3, device="cuda")), "can't convert cuda:0 device type tensor"),
+        (
+            lambda: torch.zeros(3, requires_grad=True).numpy(),
+            "Can't call numpy\\(\\) on Tensor that requires",
+        ),
+        (
+            lambda: torch.zeros(3, device="cuda", requires_grad=True).cpu().numpy(),
+            "Can't call numpy\\(\\) on",
+        ),
+    ],
+)
+def test_arrays_that_pytorch_refuses_are_refused(
+    make: Callable[[], Any], refusal: str, recorder: Recorder
+) -> None:
+    """A program that ends there on a GPU was said to fit."""
+    del recorder
+    with pytest.raises((TypeError, RuntimeError), match=refusal):
+        make()
+
+
+def test_arrays_that_pytorch_makes_are_made(recorder: Recorder) -> None:
+    del recorder
+    x = torch.ones(3, device="cuda", requires_grad=True)
+    assert x.numpy(force=True).tolist() == x.detach().cpu().numpy().tolist() == [1, 1, 1]
+    assert numpy.asarray(torch.arange(3, device="cuda").cpu(), dtype="float32").tolist() == [0, 1, 2]
