@@ -316,6 +316,9 @@ def settings(texts: Sequence[str]) -> dict[str, str]:
     return parsed
 
 
+_CUDA = "CUDAExecutionProvider"
+
+
 def _settings_of(path: Path) -> dict[str, str]:
     """Return a file's settings: an object of names and values, or that of the CUDA provider in one of
     providers. Raises OptionError."""
@@ -325,8 +328,11 @@ def _settings_of(path: Path) -> dict[str, str]:
         raise OptionError(
             f"--runtime-option {path}: {error}", "give a JSON object of names and values"
         ) from None
+    if isinstance(content, list):  # of providers, as `InferenceSession` takes it
+        pairs_of = [part for part in content if isinstance(part, list) and len(part) == 2]
+        content = next((part[1] for part in pairs_of if part[0] == _CUDA), content)
     if isinstance(content, dict):
-        content = content.get("CUDAExecutionProvider", content)
+        content = content.get(_CUDA, content)
     if not isinstance(content, dict) or not all(isinstance(v, str | int | float) for v in content.values()):
         raise OptionError(
             f"--runtime-option {path} is no object of names and values",

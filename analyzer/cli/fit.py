@@ -138,12 +138,15 @@ def command(
 
         wanted = by_memory() if all_devices else str(options["device"] or "").split(",")
         keywords.pop("device", None)
-        refused, head = False, ""
+        refused = False
         result: Any
         if vary and of_all:
             result, none = _smallest_for(
                 target, (*arguments, vary, str(of_all)), wanted, Stages(tell, ()), options, keywords
             )
+        elif of_all and options["form"] == "text":
+            at_batch = analysis_keywords(target, {**options, "batch": of_all})
+            result, none = _smallest(target, of_all, wanted, Stages(tell, ()), at_batch)
         elif vary:
             result = _varied(target, arguments, vary, wanted, Stages(tell, wanted), options, keywords)
             none = any(fit.brief is None or fit.brief.at_least for fit in result)
@@ -162,43 +165,41 @@ def command(
             none = any(fit.brief is None or fit.brief.at_least for fit in result)
             refused = any(fit.brief is not None and fit.brief.refused for fit in result)
             if of_all:
-                # With inputs of this batch, which the search sets for itself.
-                at_batch = analysis_keywords(target, {**options, "batch": of_all})
-                at_batch.pop("device", None)
-                smallest, head = _smallest(target, result, of_all, at_batch, all_devices)
-                none = not smallest
+                none = not any(fit.brief is not None and fit.batch >= of_all for fit in result)
     content = result if isinstance(result, str) else formats.render(shown, options["form"], result, view)
-    if of_all and not vary and isinstance(content, str) and options["form"] == "text":
-        content = f"{head}\n\n{content}"
     deliver(content, options["output"])
     return 2 if refused else int(none)
 
 
 def _smallest(
-    target: str, answers: Sequence[Fit], batch: int, keywords: dict[str, Any], every: bool
-) -> tuple[str, str]:
-    """Return the name of the GPU with least memory that surely runs the batch, "" if none does, and the
-    sentence that says so. every: the answers are those of every known GPU."""
+    target: str, batch: int, wanted: Sequence[str], stages: Stages, keywords: Mapping[str, Any]
+) -> tuple[str, int]:
+    """Return the GPU with least memory that surely runs the batch, with the verdicts on those that were
+    analysed, and the exit code."""
     import analyzer
+    from analyzer.options import Options
+    from analyzer.planning.smallest import from_the_smallest
 
-    perhaps = ""
-    for fit in sorted(answers, key=lambda fit: fit.brief.usable_bytes if fit.brief is not None else 0):
-        if fit.brief is None or fit.batch < batch:
-            continue
-        # Of the largest batch that surely runs the answer says so; of a smaller one an analysis does.
-        if (fit.batch == batch and fit.verdict == "fits") or (
-            analyzer.analyze(target, **{**keywords, "batch": batch}, device=fit.brief.device).verdict()
-            == "fits"
-        ):
-            less = f"; it may run on {perhaps}, too" if perhaps else ""
-            known = "known GPU" if every else "of these"
-            return (
-                fit.brief.device,
-                f"smallest {known} that surely runs batch {batch:,}: {fit.brief.device}{less}",
-            )
-        perhaps = perhaps or fit.brief.device
-    may = f"; it may run on {perhaps}" if perhaps else ""
-    return "", f"{'no known GPU' if every else 'none of these'} surely runs batch {batch:,}{may}"
+    given = {name: value for name, value in keywords.items() if name != "device"}
+    devices = [Options.of({**given, "device": name or None}) for name in wanted]
+    known = from_the_smallest(
+        devices, lambda options: analyzer.analyze(target, **{**given, "device": options.device}), stages.tell
+    )
+    more = f"the largest batch there: analyze fit {target} --device {known[-1].device}"
+    return _answer_and_verdicts(known, f"batch {batch:,}", more)
+
+
+def _answer_and_verdicts(known: Sequence[Estimate], subject: str, more: str) -> tuple[str, int]:
+    """Return the answer on the last GPU analysed, with the verdicts on all, and the exit code."""
+    from analyzer.report.sentences import verdicts
+
+    last = known[-1]
+    none = last.verdict() != "fits" or last.incomplete is not None or bool(last.unreached)
+    answer = f"none of these GPUs surely runs {subject}"
+    if not none:
+        answer = f"smallest of these GPUs that surely runs {subject}: {last.device}"
+    lines = [f"{one.device}: {verdicts(one)[0][1]}" for one in reversed(known)]
+    return "\n".join([answer, "", *lines, "", more]) + "\n", 2 if last.refused else int(none)
 
 
 # Answers that take less are shown at the end alone.
@@ -232,26 +233,20 @@ def _smallest_for(
     stages: Stages,
     options: Mapping[str, Any],
     keywords: Mapping[str, Any],
-) -> tuple[str, bool]:
+) -> tuple[str, int]:
     """Return the GPU with least memory on which a script surely fits as it is called, with the verdicts on
-    those that were followed, and whether there is none."""
+    those that were followed, and the exit code."""
     from analyzer.engines.choice import EngineChoice
     from analyzer.planning.smallest import followed_from_the_smallest
-    from analyzer.report.sentences import verdicts
 
     if options["form"] != "text":
         raise OptionError(f"--format {options['form']} is not for a script's smallest GPU", "leave it out")
     choice = EngineChoice("auto", progress=stages.tell, unprotected=options["unprotected"])
     known = followed_from_the_smallest(script, arguments, _devices(wanted, keywords), choice, stages.tell)
-    last = known[-1]
-    none = last.verdict() != "fits" or last.incomplete is not None or bool(last.unreached)
     called = " ".join((script, *arguments))
-    answer = f"none of these surely runs {called}"
-    if not none:
-        answer = f"smallest of these GPUs that surely runs {called}: {last.device}"
-    lines = [f"{one.device}: {verdicts(one)[0][1]}" for one in reversed(known)]
-    more = f"to its end: analyze run --device {last.device} {called}"
-    return "\n".join([answer, "", *lines, "", more]) + "\n", none
+    return _answer_and_verdicts(
+        known, called, f"to its end: analyze run --device {known[-1].device} {called}"
+    )
 
 
 def _devices(wanted: Sequence[str], keywords: Mapping[str, Any]) -> list[Options]:

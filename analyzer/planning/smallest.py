@@ -1,6 +1,6 @@
-"""The smallest GPU on which a script, followed as it is, surely fits.
+"""The smallest GPU on which a script, followed as it is, or a target at a batch surely fits.
 
-GPUs are followed in the order of their memory. One is passed by where a program with the same kernels of
+GPUs are taken in the order of their memory. One is passed by where a program with the same kernels of
 attention (`cards.py`) holds more tensors at its peak than it has memory, or did not fit in as much.
 """
 
@@ -15,15 +15,11 @@ from analyzer.planning.cards import attention_of
 from analyzer.results.estimate import Estimate
 
 
-def followed_from_the_smallest(
-    script: str,
-    arguments: Sequence[str],
-    devices: Sequence[Options],
-    choice: EngineChoice,
-    tell: Callable[[str], None] = lambda _: None,
+def from_the_smallest(
+    devices: Sequence[Options], analyse: Callable[[Options], Estimate], tell: Callable[[str], None]
 ) -> list[Estimate]:
-    """Return the estimates on the GPUs that were followed, by memory; only the last one may fit surely, and
-    does so unless none does. Raises AnalyzerError where the script fails by itself."""
+    """Return the estimates on the GPUs that were analysed, by memory; only the last one may fit surely, and
+    does so unless none does. Raises what `analyse` raises."""
     known: list[tuple[object, Estimate]] = []
     profiles = [(resolve(options.device)[0], options) for options in devices]
     for profile, options in sorted(profiles, key=lambda pair: (pair[0].usable_bytes, pair[0].name)):
@@ -34,10 +30,26 @@ def followed_from_the_smallest(
         if any(one.usable_bytes >= usable and one.verdict() == "does not fit" for one in alike):
             continue
         tell(f"on {profile.name}")
+        estimate = analyse(options)
+        known.append((kernels, estimate))
+        if estimate.verdict() == "fits" or estimate.incomplete or estimate.unreached or estimate.refused:
+            break
+    return [estimate for _, estimate in known]
+
+
+def followed_from_the_smallest(
+    script: str,
+    arguments: Sequence[str],
+    devices: Sequence[Options],
+    choice: EngineChoice,
+    tell: Callable[[str], None] = lambda _: None,
+) -> list[Estimate]:
+    """Return `from_the_smallest` of a script. Raises AnalyzerError where the script fails by itself."""
+
+    def followed(options: Options) -> Estimate:
         answer = choice.analyze_program(script, tuple(arguments), options, {}, "steady")
         if isinstance(answer.error, KeyboardInterrupt) or answer.estimate.incomplete == "interrupted":
             raise KeyboardInterrupt
-        known.append((kernels, answer.estimate))
-        if answer.estimate.verdict() == "fits" or answer.estimate.incomplete or answer.estimate.unreached:
-            break
-    return [estimate for _, estimate in known]
+        return answer.estimate
+
+    return from_the_smallest(devices, followed, tell)

@@ -30,6 +30,7 @@ from analyzer.planning.batch_edits import accumulated, smaller
 from analyzer.planning.cards import larger
 from analyzer.planning.script_edits import Edit, Symptoms, edits
 from analyzer.planning.trial import Outcome, Program
+from analyzer.report.sentences import verdicts
 from analyzer.report.words import size
 from analyzer.results.diagnosis import Remedy
 from analyzer.runtimes.under_settings import SETTINGS, setting_name, under_setting
@@ -85,9 +86,12 @@ class _Search:
     def run(self) -> None:
         """Follow the changes, and say what became of each."""
         ways, analysis = self._ways, self._program.analysis
+        self._tell(f"{verdicts(analysis.estimate)[0][1]}; changes that make it run are looked for")
         every = chain(_in_order(self._text, self._program.arguments, analysis), _pairs(self._text, analysis))
         for edit in every:
             if len(ways.remedies) >= _WANTED or (ways.remedies and " + " in edit.name):
+                break
+            if ways.remedies and analysis.estimate.growth:
                 break
             if not self._is_new(edit):
                 continue
@@ -127,8 +131,10 @@ class _Search:
             self._short.append(edit.name)
 
     def _sentences(self) -> Iterator[str]:
-        if self._short:
-            yield f"not enough: {'; '.join(self._short)}"
+        # Of changes of one name, in two places, the one that is enough is named.
+        enough = {one.name for one in self._ways.remedies}
+        if short := [name for name in self._short if name not in enough]:
+            yield f"not enough: {'; '.join(short)}"
         if self._left:
             named = "; ".join(self._left[:4]) + (f" and {len(self._left) - 4} more" * (len(self._left) > 4))
             command = self._program.command(self._program.least + 1)
@@ -148,6 +154,8 @@ def _in_order(text: str, arguments: Sequence[str], analysis: Analysis) -> Iterat
         for by in _PARTS:
             yield from (edit for edit in smaller(text, arguments, models, by) if "of line" in edit.name)
     yield from (edit for edit in single if not edit.numbers)
+    if analysis.estimate.growth:  # a smaller step is full later
+        return
     if known.trains and not evaluates:
         for by in _PARTS[:2]:
             yield from (edit for edit in accumulated(text, arguments, models, by) if not edit.why or by == 2)

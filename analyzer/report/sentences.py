@@ -129,8 +129,7 @@ def _other_sentences(estimate: Estimate) -> list[str]:
         lines.append(f"it may {'fail' if fits else 'run nevertheless'}: {clean(estimate.doubt)}")
     if estimate.out_of_memory is not None and not estimate.stopped:
         lines.append(f"first failed allocation: {_ended(estimate.out_of_memory)}")
-    for note, (least, most) in estimate.certainty.unasked.items():
-        lines.append(f"it may take {_ends(estimate, least, most)}: {clean(note)}")
+    lines += [f"it may take {_ends(estimate)}: {clean(note)}" for note in estimate.certainty.unasked]
     return lines
 
 
@@ -151,11 +150,9 @@ def _with_room(estimate: Estimate, room: Room) -> str:
     return f"{sentence}; on a larger GPU {setting} holds it to the budget"
 
 
-def _ends(estimate: Estimate, least: int, most: int) -> str:
-    """Return the device's memory between least and most bytes reserved; by how much it differs where both
-    ends read the same."""
-    beside = estimate.device_used - estimate.peak_reserved
-    low, high = least + beside, most + beside
+def _ends(estimate: Estimate) -> str:
+    """Return least and most of the device's memory; by how much it differs where both ends read the same."""
+    low, high = estimate.device_range
     if size(low) != size(high):
         return sizes(low, high)
     differences = ((estimate.device_used - low, "less"), (high - estimate.device_used, "more"))

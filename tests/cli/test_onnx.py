@@ -219,6 +219,9 @@ def test_settings_of_a_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
     assert main(asked) == 1
     out = " ".join(capsys.readouterr().out.split())
     assert "use_tf32=0 is not simulated: memory may be more, or less" in out and "gpu_mem_limit caps" in out
+    path.write_text('[["CUDAExecutionProvider", {"gpu_mem_limit": 1000000}], "CPUExecutionProvider"]')
+    assert main(asked) == 1
+    assert "gpu_mem_limit caps" in " ".join(capsys.readouterr().out.split())
     path.write_text('["gpu_mem_limit"]')
     assert main(asked) == 2
     assert "is no object of names and values" in capsys.readouterr().err

@@ -291,14 +291,16 @@ def test_the_smallest_gpu_that_runs_a_batch(capsys: pytest.CaptureFixture[str], 
     most = fit(target, device="2GiB").batch
     devices = ["--device", "4GiB,1GiB,2GiB", "-q"]
     assert main(["fit", target, "--batch", str(most), *devices]) == 0
-    assert capsys.readouterr().out.startswith(f"smallest of these that surely runs batch {most:,}: 2GiB\n\n")
+    out = capsys.readouterr().out
+    assert out.startswith(f"smallest of these GPUs that surely runs batch {most:,}: 2GiB\n\n2GiB: fits: ")
+    assert "\n1GiB: does not fit: " in out and "4GiB" not in out.replace(" GiB", "")
     assert main(["fit", target, "--batch", str(100 * most), *devices]) == 1
-    assert capsys.readouterr().out.startswith(f"none of these surely runs batch {100 * most:,}\n\n")
+    assert capsys.readouterr().out.startswith(f"none of these GPUs surely runs batch {100 * most:,}\n\n")
     plain = tmp_path / "plain.py"
     plain.write_text("import torch\ndef make_model():\n    return torch.nn.Linear(256, 250)\n")
     described = ["--input", "input=256", "--batch", "8"]  # of one sample, as for any search
     assert main(["fit", str(plain), *described, *devices]) == 0
-    assert capsys.readouterr().out.startswith("smallest of these that surely runs batch 8: 1GiB\n\n")
+    assert capsys.readouterr().out.startswith("smallest of these GPUs that surely runs batch 8: 1GiB\n\n")
     assert main(["fit", target, "--batch", "8", "--device", "2GiB"]) == 2
     assert "--all-devices for the smallest GPU" in capsys.readouterr().err
     assert main([target, "--all-devices"]) == 2

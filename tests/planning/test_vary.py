@@ -179,4 +179,4 @@ def test_the_smallest_gpu_of_a_script(script: str, capsys: pytest.CaptureFixture
     estimate = analyzer.run(script, ("--batch-size", "900"), device="rtx3060")
     assert estimate.verdict() == "does not fit"
     assert main([*words[:-1], "2GiB,1GiB", "--batch", "900"]) == 1
-    assert capsys.readouterr().out.startswith("none of these surely runs ")
+    assert capsys.readouterr().out.startswith("none of these GPUs surely runs ")

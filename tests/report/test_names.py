@@ -98,7 +98,8 @@ def test_how_much_workspaces_may_be_is_of_the_figure_above_it() -> None:
     beside = TRAINING.device_used - TRAINING.peak_reserved
 
     def line(least: int, most: int) -> str:
-        known = replace(TRAINING.certainty, unasked={"unknown": (least, most)})
+        span = {"reserved_range": (least, most), "unasked": {"unknown": (least, most)}}
+        known = replace(TRAINING.certainty, **span)
         return verdicts(replace(TRAINING, certainty=known))[-1][1]
 
     reserved = TRAINING.peak_reserved

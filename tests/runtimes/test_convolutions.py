@@ -55,10 +55,9 @@ def test_the_second_line_is_how_much_that_may_be(
     ((note, (least, most)),) = estimate.certainty.unasked.items()
     assert note in estimate.notes
     assert estimate.reserved_range[0] <= least < most <= estimate.reserved_range[1]
-    beside = estimate.device_used - estimate.peak_reserved
     shown = str(render("estimate", "text", estimate, View(width=120))).splitlines()
     assert shown[1].startswith("it may take ") and "to know them: pip install" in " ".join(shown[1:3])
-    assert f"it may take {sizes(least + beside, most + beside)}: convolutions' workspaces" in shown[1]
+    assert f"it may take {sizes(*estimate.device_range)}: convolutions' workspaces" in shown[1]
     assert " ".join(shown).count("pip install") == 1
     assert loads(estimate.to_json()).certainty.unasked == {note: [least, most]}
 
