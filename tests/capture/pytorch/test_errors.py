@@ -226,7 +226,6 @@ class TestData:
         lambda x: x.unique(),
         lambda x: torch.where(x > 0)[0],
         lambda x: x.tolist(),
-        lambda x: x.numpy(),
         lambda x: x.cpu().numpy(),
         lambda x: range(x.long().max()),
         lambda x: x.repeat_interleave((x[:, 0] > 0).long(), 0),
