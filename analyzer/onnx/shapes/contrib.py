@@ -22,8 +22,10 @@ _Delegate = Callable[[Any], dict[str, ValueType]]
 _Results = list["ValueType | None"]
 _Constant = Callable[[str], Any]
 
-# Operators ONNX Runtime keeps in the default domain though ONNX (of that operator set) does not define them.
+# Operators ONNX Runtime keeps in the default domain though ONNX does not define them; LayerNormalization only
+# since an operator set.
 IN_DEFAULT_DOMAIN = frozenset({"SimplifiedLayerNormalization", "SkipSimplifiedLayerNormalization"})
+_DEFINED_SINCE = {"LayerNormalization": 17}
 # ONNX's own, whose function body its inference rejects where axes are left out (onnx 1.23: "must be specified
 # for a Constant node").
 _BODY_REJECTED = frozenset({"MeanVarianceNormalization"})
@@ -64,9 +66,10 @@ _SAME = """
 SAME = frozenset(_SAME.split())
 
 
-def overrides(node: Any) -> bool:
-    """Return whether these tables answer for a node of the default domain."""
-    return node.op_type in IN_DEFAULT_DOMAIN or node.op_type in _BODY_REJECTED
+def overrides(node: Any, opset: int) -> bool:
+    """Return whether these tables answer for a node of the default domain, in this operator set."""
+    is_undefined = node.op_type in IN_DEFAULT_DOMAIN or opset < _DEFINED_SINCE.get(node.op_type, 0)
+    return is_undefined or node.op_type in _BODY_REJECTED
 
 
 def infer_contrib(
@@ -260,18 +263,16 @@ def _group_query_attention(node: Any, inputs: _Inputs, constant: _Constant = lam
         hidden = size * heads if isinstance(size, int) else ""
     past = _shape(inputs, 3)
     before: Dim = past[2] if past and len(past) == 4 else 0
-    room: Dim = query.shape[1] if before == 0 else before
-    if isinstance(before, int) and isinstance(query.shape[1], int):
-        total = constant(node.input[6])
-        if (
-            total is not None
-            and query.shape[0] not in (1, "")
-            and query.shape[1] not in (1, int(total.max()))
-        ):
+    batch, rows = query.shape[:2]
+    room: Dim = rows if before == 0 else before
+    if isinstance(before, int) and isinstance(rows, int):
+        value = constant(node.input[6])
+        total = before + rows if value is None else int(value.max())
+        if value is not None and batch not in (1, "") and rows not in (1, total):
             raise NodeError("batch_size must be 1 when sequence_length > 1 and past context is given")
-        room = max(before, before + query.shape[1] if total is None else int(total.max()))
-    present = ValueType(query.dtype, (query.shape[0], groups, room, size))
-    return [ValueType(query.dtype, (*query.shape[:2], hidden)), present, present]
+        room = max(before, total)
+    present = ValueType(query.dtype, (batch, groups, room, size))
+    return [ValueType(query.dtype, (batch, rows, hidden)), present, present]
 
 
 def _quantize(_node: Any, inputs: _Inputs) -> _Results:

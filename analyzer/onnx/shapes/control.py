@@ -193,11 +193,7 @@ def _infer_scan(
     node = structure.nodes[place]
     body = structure.subgraphs[place].get("body")
     attributes = {attribute.name: attribute for attribute in node.attribute}
-    if (
-        body is None
-        or context.opsets.get("", context.opsets.get("ai.onnx", 9)) < 9
-        or "num_scan_inputs" not in attributes
-    ):
+    if body is None or context.opset < 9 or "num_scan_inputs" not in attributes:
         return False
     scan_count = attributes["num_scan_inputs"].i
     state_count = len(node.input) - scan_count

@@ -165,9 +165,9 @@ def _repair_node(node: Any, structure: Structure, result: Inferred, context: Con
         return infer_node(stand_in, types, result.values, context, result.names)
 
     try:
-        if node.domain in DEFAULT_DOMAINS and not contrib.overrides(node):
+        if node.domain in DEFAULT_DOMAINS and not contrib.overrides(node, context.opset):
             repaired = delegate(node)
-        if not repaired:  # or one that ONNX defines in later operator sets: LayerNormalization before 17
+        else:
             repaired = contrib.infer_contrib(node, inputs, delegate, constant)
     except NodeError as error:
         problem = str(error)

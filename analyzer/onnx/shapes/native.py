@@ -49,6 +49,11 @@ class Context:
     assumed: Mapping[str, bool] = field(default_factory=dict)
     numbers: Mapping[str, float] = field(default_factory=dict)
 
+    @property
+    def opset(self) -> int:
+        """The version of ONNX's own operators."""
+        return self.opsets.get("", self.opsets.get("ai.onnx", 9))
+
 
 class NodeError(Exception):
     """A node's inputs contradict each other."""
