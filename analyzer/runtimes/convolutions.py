@@ -8,7 +8,7 @@ from analyzer.devices import DeviceProfile
 from analyzer.libraries.cudnn.choices import choices_of
 from analyzer.releases import written
 from analyzer.runtimes.bounded import unasked
-from analyzer.runtimes.events import AllocationEvent, Malloc
+from analyzer.runtimes.events import AllocationEvent, bounded_by
 from analyzer.runtimes.onnxruntime.rules import CONVOLUTION
 
 # The wheels' sizes: 367, 444 and 58 MB.
@@ -37,7 +37,4 @@ def notes_on_convolutions(profile: DeviceProfile, events: tuple[AllocationEvent,
 def is_unasked(events: tuple[AllocationEvent, ...]) -> bool:
     """Return whether a convolution's workspace was not asked of cuDNN, by PyTorch's rules or ONNX
     Runtime's."""
-    return unasked(events) or any(
-        isinstance(event, Malloc) and event.rule == CONVOLUTION and event.basis == "bounded"
-        for event in events
-    )
+    return unasked(events) or any(True for _ in bounded_by(events, CONVOLUTION))

@@ -6,7 +6,7 @@ an allocator.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
@@ -97,3 +97,10 @@ class EmptyCache:
 
 
 AllocationEvent: TypeAlias = Malloc | Free | Event | Use | Wait | EmptyCache
+
+
+def bounded_by(events: Iterable[AllocationEvent], rule: str) -> Iterator[str]:
+    """Yield the labels of a rule's requests whose bytes are bounds."""
+    for event in events:
+        if isinstance(event, Malloc) and event.rule == rule and event.basis == "bounded":
+            yield event.label

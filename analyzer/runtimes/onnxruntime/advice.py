@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from analyzer.devices import DeviceProfile
 from analyzer.runtimes.base import Saving
-from analyzer.runtimes.events import AllocationEvent, Malloc
+from analyzer.runtimes.events import AllocationEvent, bounded_by
 from analyzer.runtimes.onnxruntime.course import Course, Recorded, Requests
 from analyzer.runtimes.onnxruntime.frame import Frame
 from analyzer.runtimes.onnxruntime.options import FOLLOWED_ON_CPU, SessionOptions
@@ -170,11 +170,7 @@ def not_simulated(options: SessionOptions) -> tuple[str, ...]:
 
 def unmeasured(events: Iterable[AllocationEvent]) -> tuple[str, ...]:
     """Return a line on convolutions whose workspace is the nearest measured shape's."""
-    names = {
-        event.label
-        for event in events
-        if isinstance(event, Malloc) and event.rule == CONVOLUTION and event.basis == "bounded"
-    }
+    names = set(bounded_by(events, CONVOLUTION))
     if not names:
         return ()
     return (

@@ -46,9 +46,6 @@ from analyzer.runtimes.onnxruntime.running import Patterns, Running
 
 RUNS = (FIRST_RUN, 2)
 _INLINE_BYTES = 127
-_ZEROS_BYTES = (
-    1024  # 256 numbers each kernel of GroupQueryAttention keeps (`kZerosCount`, group_query_attention.h)
-)
 
 
 def record(
@@ -142,21 +139,8 @@ def _kept_weights(
             for key in given_back:
                 recorder.give(key)
         for nbytes in packing.cached(node, graph, recorder.settings.device):
-            recorder.take(
-                nbytes,
-                Category.WORKSPACE,
-                f"{node.name} weights in cuDNN's layout",
-                node.index,
-                rule="ort-recurrent-weights",
-            )
-        if node.provider == "cuda" and node.operator == "com.microsoft.GroupQueryAttention":
-            recorder.take(
-                _ZEROS_BYTES,
-                Category.WORKSPACE,
-                f"{node.name} zeros",
-                node.index,
-                rule="ort-grouped-attention",
-            )
+            purpose, rule = packing.CACHED[node.operator]
+            recorder.take(nbytes, Category.WORKSPACE, f"{node.name} {purpose}", node.index, rule=rule)
         _repack(recorder, node, graph, keys)
 
 

@@ -14,9 +14,11 @@
    AVX-512; with AVX2 alone rows go in twos.
 4. CUDA: LSTM, GRU and RNN take the state of cuDNN's dropout generator from the arena, 24 bytes a resident
    thread of the device, and, with constant weights, keep these in cuDNN's layout: for each direction and
-   gate, hidden * (input + hidden + 2) elements (both biases, whether given or not).
+   gate, hidden * (input + hidden + 2) elements (both biases, whether given or not). GroupQueryAttention keeps
+   256 zeros of four bytes.
 
 Source: `core/providers/cuda/rnn/cudnn_rnn_base.cc` (`ReorganizeWeights`),
+`contrib_ops/cuda/bert/group_query_attention.h` (`kZerosCount`),
 `core/providers/cpu/math/{gemm,matmul}.cc` (`PrePack`), `core/mlas/lib/sgemm.cpp` (`MlasGemmPackBSize`).
 Measured: onnxruntime 1.31, `CPUExecutionProvider`, log line "Reserving memory in BFCArena for Cpu".
 `core/providers/cpu/quantization/{matmul_integer_base.h,qlinearconv.cc}` (`PrePack`, `TryConvSymPrepack`),
@@ -38,6 +40,7 @@ from analyzer.runtimes.onnxruntime.graph import Node, RuntimeGraph
 _COLUMNS = 16
 _ROWS, _SUM_BYTES, _LINE_BYTES = 4, 4, 64
 _DROPOUT_STATE_BYTES = 24
+_ZEROS_BYTES = 1024
 
 
 def recurrent(node: Node, graph: RuntimeGraph) -> list[int]:
@@ -55,6 +58,8 @@ def cached(node: Node, graph: RuntimeGraph, device: DeviceProfile) -> list[int]:
     """Return the bytes the node keeps on the CUDA provider from the session's start."""
     if node.provider != "cuda" or node.operator not in CACHED:
         return []
+    if node.operator == _GROUPED_ATTENTION:
+        return [_ZEROS_BYTES]
     dropout = _DROPOUT_STATE_BYTES * device.sm_count * device.max_threads_per_sm
     if not all(graph.is_constant(name) for name in node.inputs[1:3]):
         return [dropout]
@@ -223,5 +228,9 @@ INTEGERS = frozenset(
         ("QLinear", "QGemm", "MatMulInteger", "DynamicQuantize")
     )
 )
-# Operators of whose weights and states the CUDA provider keeps copies.
-CACHED = frozenset({"LSTM", "GRU", "RNN"})
+_GROUPED_ATTENTION = "com.microsoft.GroupQueryAttention"
+# Operators whose kernels keep memory on the CUDA provider -> of what, and the rule's name.
+CACHED = {
+    **dict.fromkeys(("LSTM", "GRU", "RNN"), ("weights in cuDNN's layout", "ort-recurrent-weights")),
+    _GROUPED_ATTENTION: ("zeros", "ort-grouped-attention"),
+}
