@@ -81,6 +81,12 @@ def read_text(path: Path, most_bytes: int = MOST_BYTES) -> str:
         raise UnreadableError("it is no text") from None
 
 
+def append_text(path: Path, text: str) -> None:
+    """Add to the end of a file, which is made where it is missing. Raises OSError."""
+    with path.open("a", encoding="utf-8") as stream:
+        stream.write(text)
+
+
 def read_json(path: Path, most_bytes: int = MOST_BYTES) -> Any:
     """Return the content of a JSON file. Raises UnreadableError."""
     return parse_json(read_text(path, most_bytes))

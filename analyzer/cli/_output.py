@@ -16,6 +16,7 @@ from typing import Any, TextIO
 from analyzer import sandbox
 from analyzer.engines import START
 from analyzer.errors import OptionError, TargetError
+from analyzer.files import append_text
 from analyzer.report.words import ascii_only, clean
 
 # `-` as a file's name is stdout, as everywhere.
@@ -108,8 +109,7 @@ def append_file(path: Path, text: str) -> None:
     if (outside := sandbox.outside()) is not None:
         outside.ask("append", path, text)
         return
-    with path.open("a", encoding="utf-8") as stream:
-        stream.write(text)
+    append_text(path, text)
 
 
 def remove_file(path: Path) -> None:

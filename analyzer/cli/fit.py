@@ -180,10 +180,11 @@ def _smallest(
     from analyzer.options import Options
     from analyzer.planning.smallest import from_the_smallest
 
-    given = {name: value for name, value in keywords.items() if name != "device"}
-    devices = [Options.of({**given, "device": name or None}) for name in wanted]
+    devices = [Options.of({**keywords, "device": name or None}) for name in wanted]
     known = from_the_smallest(
-        devices, lambda options: analyzer.analyze(target, **{**given, "device": options.device}), stages.tell
+        devices,
+        lambda options: analyzer.analyze(target, **{**keywords, "device": options.device}),
+        stages.tell,
     )
     more = f"the largest batch there: analyze fit {target} --device {known[-1].device}"
     return _answer_and_verdicts(known, f"batch {batch:,}", more)

@@ -184,18 +184,13 @@ def _times(estimate: Estimate) -> Row:
     return dict(zip(TIMES, (time.seconds, time.low, time.high, rate, time.bound), strict=True))
 
 
-def _append(path: Path, text: str) -> None:
-    with path.open("a", encoding="utf-8") as stream:
-        stream.write(text)
-
-
 def run(
     todo: Sequence[Job],
     journal: Path | None = None,
     workers: int = 0,
     tell: Callable[[int, int], None] | None = None,
     ray: str | None = None,
-    append: Callable[[Path, str], None] = _append,
+    append: Callable[[Path, str], None] = files.append_text,
 ) -> tuple[Row, ...]:
     """Return all rows in order. journal: file of finished jobs, one a line, to which `append` adds. tell:
     (finished, all).

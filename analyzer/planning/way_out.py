@@ -87,11 +87,10 @@ class _Search:
         """Follow the changes, and say what became of each."""
         ways, analysis = self._ways, self._program.analysis
         self._tell(f"{verdicts(analysis.estimate)[0][1]}; changes that make it run are looked for")
+        wanted = 1 if analysis.estimate.growth else _WANTED  # what ends a leak is the answer
         every = chain(_in_order(self._text, self._program.arguments, analysis), _pairs(self._text, analysis))
         for edit in every:
-            if len(ways.remedies) >= _WANTED or (ways.remedies and " + " in edit.name):
-                break
-            if ways.remedies and analysis.estimate.growth:
+            if len(ways.remedies) >= wanted or (ways.remedies and " + " in edit.name):
                 break
             if not self._is_new(edit):
                 continue
