@@ -75,7 +75,6 @@ class Threads:
         self._handles = Handles()
         # Counts what orders threads: operators of the main thread's, and waits for a thread.
         self._moment = 0
-        self._starts: dict[int, int] = {}
         self._follower = threading.get_ident()
         self._ended_by: BaseException | None = None
         self._variables: object = None
@@ -118,8 +117,8 @@ class Threads:
 
         moment: of its start."""
         del thread.run  # the class's own again, and no circle
-        self._starts[threading.get_ident()] = moment
         place = self._recorder.places.current
+        place.start = moment
         try:
             with self._modes():
                 run()
@@ -149,7 +148,5 @@ class Threads:
         if place.handle is None:
             if not operator.partition("::")[2].startswith(_LIBRARIES):
                 return 0
-            place.handle = (
-                0 if thread == self._follower else self._handles.take(self._starts.get(thread, self._moment))
-            )
+            place.handle = 0 if thread == self._follower else self._handles.take(place.start)
         return place.handle
