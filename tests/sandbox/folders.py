@@ -5,7 +5,9 @@ from __future__ import annotations
 import hashlib
 import os
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from subprocess import Popen
 
 HERE = Path(__file__).parent
 # How a program is started under each protection, and the kinds of writers that are left out: what it refuses, or the Python has not.
@@ -37,3 +39,12 @@ def state(folder: Path) -> dict[str, tuple[object, ...]]:
             content,
         )
     return found
+
+
+def run_leaving_as_it_was(start: Callable[..., Popen[str]], program: Path, folder: Path) -> None:
+    """Run a program to its end, all of its assertions included; its folder is as it was before."""
+    before = state(folder)
+    ran = start(str(program))
+    _, err = ran.communicate()
+    assert ran.returncode == 3, err
+    assert state(folder) == before, err

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.paths import PYTHONPATH
-from tests.sandbox.folders import HERE, state
+from tests.sandbox.folders import HERE, run_leaving_as_it_was, state
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="Linux's protections")
 REFUSED = [sys.executable, str(HERE / "refused.py")]
@@ -147,13 +147,8 @@ def test_what_c_changes_of_modes_times_and_attributes_is_seen_inside_alone(
         "assert [os.stat(name).st_mtime for name in ('first', 'old.txt')] == [2, 5]\n"
         "assert not attributes or os.getxattr('first2', 'user.kind') == b'new'\n"
     )
-    before = state(folder)
-    ran = start(str(program))
-    _, err = ran.communicate()
-    assert ran.returncode == 3, err
-    assert state(folder) == before and all(
-        not os.listxattr(path) for path in folder.iterdir() if path.is_file()
-    )
+    run_leaving_as_it_was(start, program, folder)
+    assert all(not os.listxattr(path) for path in folder.iterdir() if path.is_file())
 
 
 def test_small_descriptors_are_the_programs(
@@ -166,10 +161,7 @@ def test_small_descriptors_are_the_programs(
         "subprocess.run(['sh', '-c', f'echo more >&{files[-1].fileno()}'], pass_fds=[files[-1].fileno()], check=True)\n"
         "assert open('log.txt').read() == 'before more\\n'\n"
     )
-    before = state(folder)
-    ran = start(str(program))
-    _, err = ran.communicate()
-    assert ran.returncode == 3 and state(folder) == before, err
+    run_leaving_as_it_was(start, program, folder)
 
 
 @pytest.mark.parametrize(
