@@ -349,6 +349,7 @@ def test_the_site_builds_and_has_its_reference(site: Path) -> None:
         assert f'href="#{anchor}"' in python and f'id="{anchor}"' in python, name  # linked from the tables
     assert "<td><code>peak_reserved</code></td>" in python and "<td><code>--optimizer</code></td>" in python
     assert "<td><code>TargetError</code></td>" in python
+    assert all(f"{figure}_range" in python for figure in ("allocated", "reserved", "device"))
     rules = (site / "reference/rules/index.html").read_text()
     assert 'id="cudnn-convolution"' in rules and 'id="caching-allocator"' in rules
     assert (site / "pictures/resnet50.svg").exists() and not (site / "reference.py").exists()

@@ -136,7 +136,7 @@ def sandbox_options(function: _Function) -> _Function:
         "--keep-outputs",
         type=click.Path(path_type=Path),
         metavar="DIR",
-        help="Keep the program's output files there; by default they are dropped at the end.",
+        help="Keep the program's output files there.",
     )
     network = click.option(
         "--no-network", is_flag=True, help="Refuse the program's connections to other machines."
@@ -160,8 +160,8 @@ def engine_options(function: _Function) -> _Function:
         type=click.Choice(ENGINES),
         default="auto",
         show_default=True,
-        help="trace, simulate: follow it; emulate: run it with the CUDA build of PyTorch, or of ONNX Runtime,"
-        " without a GPU; auto: trace, and emulate if tracing cannot account for something.",
+        help="trace, simulate: follow it; emulate: run it with a CUDA build of PyTorch or ONNX Runtime, with"
+        " no GPU; auto: trace, and emulate if that is not enough.",
     )
     python = click.option(
         "--python",

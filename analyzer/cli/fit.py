@@ -96,8 +96,7 @@ def command(
     With --longest it is the greatest length that --batch samples may have: the target's make_batch(batch,
     length) makes them; with --over length,batch a table of both. With --vary it is the largest value of an
     option of a script, which is followed as `analyze run` does. --device takes several names or sizes,
-    separated by commas. Near its limit the allocator is followed as it is: cached blocks are given back and
-    the request tried again before it fails.
+    separated by commas.
 
     Exit code 0: at least one sample runs everywhere; 1: somewhere not even one, or none that is known to; 2:
     bad usage or input, or a file that its runtime refuses.

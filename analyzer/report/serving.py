@@ -49,8 +49,7 @@ def sentence_of(serving: Serving) -> str:
     if serving.requests >= 1:
         return f"room for {serving.requests:,.2f} requests of {serving.length:,} tokens at a time"
     return (
-        f"no room for a request of {serving.length:,} tokens: the longest with room has"
-        f" {serving.longest:,}"
+        f"no room for a request of {serving.length:,} tokens: the longest with room has {serving.longest:,}"
     )
 
 
