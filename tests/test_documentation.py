@@ -405,6 +405,9 @@ def test_what_is_read_stays_short() -> None:
     """What one reads to use or to change this project, without the evidence: at most 20,000 words."""
     read = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").glob("*.md")]
     assert sum(len(path.read_text().split()) for path in read) <= 20_000
+    readme = re.sub(r"```.*?```", "", (ROOT / "README.md").read_text(), flags=re.DOTALL)
+    assert max(map(len, readme.splitlines())) <= 110
+    assert len((ROOT / "README.md").read_text().splitlines()) <= 150
 
 
 def test_the_page_of_emulation_leaves_its_tables_to_the_evidence_and_says_the_same() -> None:
