@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -185,8 +186,27 @@ def _smallest(
         lambda options: analyzer.analyze(target, **{**keywords, "device": options.device}),
         stages.tell,
     )
-    more = f"the largest batch there: analyze fit {target} --device {known[-1].device}"
+    more = f"the largest batch there: analyze fit {target} --device {known[-1].device}{_as_typed()}"
     return _answer_and_verdicts(known, f"batch {batch:,}", more)
+
+
+# Options that are of the question which GPU, or of its answer's form.
+_WHICH_GPU = ("batch", "device", "all_devices", "form", "output", "verbose", "quiet")
+
+
+def _as_typed() -> str:
+    """Return the command's other options as they were typed, each behind a space."""
+    context = click.get_current_context()
+    words: list[str] = []
+    for param in context.command.params:
+        name = str(param.name)
+        typed = context.get_parameter_source(name) is ParameterSource.COMMANDLINE
+        if not isinstance(param, click.Option) or not typed or name in _WHICH_GPU:
+            continue
+        values = context.params[name] if param.multiple else [context.params[name]]
+        for value in values:
+            words += [param.opts[-1]] if param.is_flag else [param.opts[-1], str(value)]
+    return "".join(f" {shlex.quote(word)}" for word in words)
 
 
 def _answer_and_verdicts(known: Sequence[Estimate], subject: str, more: str) -> tuple[str, int]:

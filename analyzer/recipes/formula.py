@@ -78,28 +78,28 @@ class Formula:
 
 def formula_of(config: ModelConfig) -> Formula | None:
     """Return the formula of a configuration, None where there is none for it. Raises TargetError."""
-    model, said = str(config.document["model_type"]), config.document
+    model, document = str(config.document["model_type"]), config.document
     family = _FAMILIES.get(model)
-    if family is None or said.get("quantization_config") or config.text is not said:
+    if family is None or document.get("quantization_config") or config.text is not document:
         return None
     sizes = [config.number(name) for name in _SIZES]
-    if None in sizes or said.get("mlp_only_layers") or said.get("decoder_sparse_step", 1) != 1:
+    if None in sizes or document.get("mlp_only_layers") or document.get("decoder_sparse_step", 1) != 1:
         return None
     vocabulary, hidden, inner, layers, heads = (size or 0 for size in sizes)
     size = config.number("head_dim", family.head_dim or hidden // heads) or 1
     queries, keys = heads * size, (config.number("num_key_value_heads", heads) or heads) * size
-    biased = bool(said.get("attention_bias"))
+    biased = bool(document.get("attention_bias"))
     attention = 2 * hidden * (queries + keys) + (queries + 2 * keys) * (family.biases or biased)
     attention += hidden * biased
     attention += {"": 0, "each": 2 * size, "all": queries + keys}[family.head_norms]
-    feed_forward = 3 * hidden * inner + (2 * inner + hidden) * bool(said.get("mlp_bias"))
+    feed_forward = 3 * hidden * inner + (2 * inner + hidden) * bool(document.get("mlp_bias"))
     if family.experts is not None:
         count, inner = (config.number(name) or 0 for name in family.experts)
         feed_forward = count * 3 * hidden * inner + count * hidden
         inner *= config.number("num_experts_per_tok", count) or count
         if not feed_forward:
             return None
-    tied = said.get("tie_word_embeddings", family.tied)
+    tied = document.get("tie_word_embeddings", family.tied)
     parameters = layers * (attention + feed_forward + family.norms * hidden) + hidden
     parameters += vocabulary * hidden * (1 if tied else 2)
     element = BYTES[config.dtype]

@@ -300,7 +300,9 @@ def test_the_smallest_gpu_that_runs_a_batch(capsys: pytest.CaptureFixture[str], 
     plain.write_text("import torch\ndef make_model():\n    return torch.nn.Linear(256, 250)\n")
     described = ["--input", "input=256", "--batch", "8"]  # of one sample, as for any search
     assert main(["fit", str(plain), *described, *devices]) == 0
-    assert capsys.readouterr().out.startswith("smallest of these GPUs that surely runs batch 8: 1GiB\n\n")
+    out = capsys.readouterr().out
+    assert out.startswith("smallest of these GPUs that surely runs batch 8: 1GiB\n\n")
+    assert out.endswith(f"analyze fit {plain} --device 1GiB --input input=256\n")  # with its options
     assert main(["fit", target, "--batch", "8", "--device", "2GiB"]) == 2
     assert "--all-devices for the smallest GPU" in capsys.readouterr().err
     assert main([target, "--all-devices"]) == 2
