@@ -21,7 +21,7 @@ from typing import Any, TypeVar
 import click
 from click.core import ParameterSource
 
-from analyzer.cli._output import STDOUT, check_writable
+from analyzer.cli._output import STDOUT, check_writable, complain
 from analyzer.engines import ENGINES
 from analyzer.errors import OptionError
 from analyzer.files import UnreadableError, read_json
@@ -262,6 +262,14 @@ def analysis_keywords(target: str, options: Mapping[str, Any]) -> dict[str, Any]
     keywords["assume"] = assumptions(options["assume"])
     keywords["release"] = dict(pairs("--release", options["release"]))
     return keywords
+
+
+def warn_of_training_options(options: Mapping[str, Any]) -> None:
+    """Warn of options that only a training step has, where none is analysed."""
+    if options["mode"] != "train" and not options.get("quiet"):
+        for name in ("loss", "optimizer", "checkpoint"):
+            if options.get(name) is not None:
+                complain("warning", f"--{name} means nothing without --mode train")
 
 
 def pairs(flag: str, texts: Sequence[str]) -> list[tuple[str, str]]:

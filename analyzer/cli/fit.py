@@ -18,6 +18,7 @@ from analyzer.cli._options import (
     output_option,
     unprotected_option,
     verbose_option,
+    warn_of_training_options,
 )
 from analyzer.cli._output import (
     Stages,
@@ -131,6 +132,7 @@ def command(
     if vary:
         _check_vary(bool(of_all))
     keywords = analysis_keywords(target, {**options, "batch": None if of_all else batch})
+    warn_of_training_options(options)
     view = View(color=wants_color(options["output"]), width=columns(), verbose=options["verbose"])
     keep_apart(target, options)
     with working(target, options["quiet"]) as tell:
