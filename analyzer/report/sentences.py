@@ -45,6 +45,9 @@ _NAIVE_TERMS = (
 _RUNS_SHOWN = 3  # of a session's runs, the first and the last ones
 _ONLY_IF_ANY = ("sent_gradients", "optimizer_state")
 
+# Notes on a program of which only a part was followed (`capture/pytorch/program/extent.py`).
+_IN_PART = ("followed in part: ", "followed with room through ", "steady after ")
+
 # Cards with outputs for screens; of data centers' cards none has one.
 _DESKTOP = ("rtx", "titan")
 # A headroom that a desktop's own processes may use up.
@@ -118,6 +121,7 @@ def _other_sentences(estimate: Estimate) -> list[str]:
             if estimate.device_used
             else "it uses no memory of a GPU"
         )
+    lines += [clean(note) for note in _parts(estimate)]
     if displays(estimate, estimate.allowed_bytes - estimate.device_used):
         lines.append(DISPLAY)
     if not estimate.device_assumed and estimate.device in devices.names():
@@ -489,9 +493,17 @@ def growing(estimate: Estimate) -> str:
     )
 
 
+def _parts(estimate: Estimate) -> list[str]:
+    """Return what was followed of a program that was not followed to its end; of one without memory its end
+    is known."""
+    if estimate.out_of_memory is not None:
+        return []
+    return [note for note in estimate.notes if note.startswith(_IN_PART)]
+
+
 def other_notes(estimate: Estimate) -> tuple[str, ...]:
     """Return the notes not printed beside the verdict."""
-    beside = (*estimate.refused, *estimate.caveats, *estimate.certainty.unasked)
+    beside = (*estimate.refused, *estimate.caveats, *estimate.certainty.unasked, *_parts(estimate))
     return tuple(note for note in estimate.notes if note not in beside)
 
 

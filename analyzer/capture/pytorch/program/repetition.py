@@ -15,11 +15,15 @@
    addresses of what is alive between them are not to be trusted.
 6. A program is **steady** where optimizer steps are forgotten so, with the allocator as it was: everything
    from then on happened already.
+7. Where equal tensors go round among blocks of different sizes, the allocator may not repeat for very long.
+   Then `ENOUGH` segments that each equal the one p before, leave as many tensors of each size, and reach no
+   new peak, are **alike**: the program asks for the same again, and only the allocator's holes are not known
+   to repeat.
 
 Nothing is forgotten by the allocator: it has gone through every step (`runtimes/pytorch/live.py`), and a peak
 that only a later step reaches, by fragmentation, is found and kept.
 
-Not modelled: steps whose sizes differ are all stored.
+Not modelled: steps whose sizes differ are all stored, as those are that are only alike.
 """
 
 from __future__ import annotations
@@ -40,6 +44,8 @@ LONGEST = 8
 # So many segments are stored before the allocator's layout no longer matters, and so many layouts remembered.
 PATIENCE = 10
 LAYOUTS = 64
+# So many segments are alike before the allocator's layout does not matter for when a program may be ended.
+ENOUGH = 16
 # Bytes, whether on the device, number among equals.
 Role: TypeAlias = tuple[int, bool, int]
 
@@ -69,11 +75,22 @@ class NormalForm:
 
 
 @dataclass(frozen=True, slots=True)
+class Repeats:
+    """What repeats at the end of a segment. period: segments until it does; steps: optimizer steps among
+    them; alike: how many segments are alike in a row, 0 where the allocator is as it was, too."""
+
+    period: int
+    steps: int
+    alike: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class Boundary:
     """End of a segment. at: length of the recording; steps: optimizer steps in the segment.
 
-    held: what lives then, role -> (storage, bytes of its block). normal: the form of the segment that ends
-        here. layouts: of the allocator, now and where segments since forgotten ended.
+    held: what lives then, role -> (storage, bytes of its block). kind: number of the normal form of the
+        segment that ends here, -1 for the first. layouts: of the allocator, now and where segments since
+        forgotten ended. lives: the roles, as one number.
     """
 
     at: RecordingCursor
@@ -81,8 +98,9 @@ class Boundary:
     failures: int
     peaks: tuple[int, ...]
     held: Mapping[Role, tuple[int, int]]
-    normal: NormalForm | None
+    kind: int
     layouts: tuple[int, ...]
+    lives: int
 
     @property
     def state(self) -> dict[Role, int]:
@@ -108,7 +126,8 @@ class _Numbers:
 class Repetition:
     """Watches a program's segments for one capture.
 
-    repeated_steps: optimizer steps that were forgotten because they repeat others.
+    repeated_steps: optimizer steps that were forgotten because they repeat others. operators: of all
+        segments that ended, forgotten ones included. waits: why the last one is not known to repeat.
     """
 
     def __init__(self, recorder: Recorder, memory: Memory) -> None:
@@ -116,15 +135,22 @@ class Repetition:
         self._boundaries: list[Boundary] = []
         self._roles: dict[int, Role] = {}
         self._numbers: dict[tuple[int, bool], _Numbers] = {}
-        self._steps = 0
-        self.repeated_steps = 0
+        self._kinds: list[tuple[int, NormalForm]] = []  # the last one first
+        self._kind_count = self._steps = 0
+        self.repeated_steps = self.operators = 0
+        self.waits = ""
+        self._runs: dict[int, int] = {}  # by period: segments in a row that are alike
 
-    def end_segment(self) -> bool:
-        """End a segment; return whether the program is steady since."""
-        normal = self._normal() if self._boundaries else None
+    def end_segment(self) -> Repeats | None:
+        """End a segment; return what repeats since, None if nothing does or nobody knows yet."""
+        kind = -1
+        if self._boundaries:
+            kind = self._kind(self._normal())
+            self.operators += len(self._recorder.operators) - self._boundaries[-1].at.operators
         self._assign()
-        self._boundaries.append(self._boundary(normal))
+        self._boundaries.append(self._boundary(kind))
         del self._boundaries[: -2 * LONGEST - 1]
+        recurring = self._recurs()
         for period in range(1, (len(self._boundaries) - 1) // 2 + 1):
             if self._repeats(period):
                 begin, now = self._boundaries[-1 - period], self._boundaries[-1]
@@ -134,13 +160,44 @@ class Repetition:
                 self._forget(begin, now)
                 steps = sum(boundary.steps for boundary in self._boundaries[-period:])
                 self.repeated_steps += steps
+                self._runs = {period: self._runs.get(period, 0)}  # others would compare across the cut
                 self._boundaries[-1 - period :] = [
                     replace(begin, layouts=(*begin.layouts, *now.layouts)[-LAYOUTS:])
                 ]
-                return as_before and steps > 0
-        return False
+                return Repeats(period, steps) if as_before else recurring
+        return recurring
 
-    def _boundary(self, normal: NormalForm | None) -> Boundary:
+    def _recurs(self) -> Repeats | None:
+        """Return what is alike (7), None without."""
+        bounds = self._boundaries
+        *_, before, now = (bounds[0], *bounds)
+        is_new = now.peaks != before.peaks or now.failures != before.failures
+        for period in range(1, LONGEST + 1):
+            known = not is_new and period < len(bounds) and _is_alike(bounds[-1 - period], now)
+            self._runs[period] = self._runs.get(period, 0) + 1 if known else 0
+        self.waits = "waiting for the allocator to repeat" if any(self._runs.values()) else "steps differ"
+        return self._alike(bounds)
+
+    def _alike(self, bounds: Sequence[Boundary]) -> Repeats | None:
+        """Return the shortest period after which enough segments are alike."""
+        for period, count in self._runs.items():
+            if count >= max(ENOUGH, 2 * period):
+                return Repeats(period, sum(boundary.steps for boundary in bounds[-period:]), count)
+        return None
+
+    def _kind(self, normal: NormalForm) -> int:
+        """Return the number of a normal form: that of an equal one, or a new one."""
+        known = next((entry for entry in self._kinds if entry[1] == normal), None)
+        if known is None:
+            known = self._kind_count, normal
+            self._kind_count += 1
+        else:
+            self._kinds.remove(known)
+        self._kinds.insert(0, known)
+        del self._kinds[2 * LONGEST + 1 :]
+        return known[0]
+
+    def _boundary(self, kind: int) -> Boundary:
         """Return the boundary at the current end of the recording."""
         recorder, memory = self._recorder, self._memory
         steps, self._steps = recorder.step - self._steps, recorder.step
@@ -151,8 +208,9 @@ class Repetition:
             failures=memory.failures,
             peaks=memory.peaks,
             held=held,
-            normal=normal,
+            kind=kind,
             layouts=(hash(memory.layout(held[role][0] for role in sorted(held))),),
+            lives=hash(frozenset(held)),
         )
 
     def _repeats(self, period: int) -> bool:
@@ -160,11 +218,10 @@ class Repetition:
         *_, now = boundaries = self._boundaries
         begin, before = boundaries[-1 - period], boundaries[-1 - 2 * period]
         return (
-            boundaries[-1].normal == boundaries[-1 - period].normal
+            all(boundaries[-1 - i].kind == boundaries[-1 - period - i].kind for i in range(period))
             and now.peaks == begin.peaks
             and now.failures == before.failures
             and now.at.events - begin.at.events == begin.at.events - before.at.events
-            and all(boundaries[-1 - i].normal == boundaries[-1 - period - i].normal for i in range(1, period))
             and now.state == begin.state
         )
 
@@ -207,6 +264,11 @@ class Repetition:
             for output in operator.outputs[:1]
         ]
         return NormalForm((len(recorder.storages.program) - begin.at.moments, shapes), normalize)
+
+
+def _is_alike(one: Boundary, other: Boundary) -> bool:
+    """Return whether two segments have one normal form, and leave as many tensors of each size."""
+    return one.kind == other.kind and one.lives == other.lives
 
 
 def _happened(
