@@ -48,6 +48,11 @@ _ONLY_IF_ANY = ("sent_gradients", "optimizer_state")
 # Notes on a program of which only a part was followed (`capture/pytorch/program/extent.py`).
 _IN_PART = ("followed in part: ", "followed with room through ", "steady after ")
 
+# The note on the program's containers that grow (`capture/pytorch/program/owners.py`).
+_GROWS = " by tensors of the GPU with every step"
+# A range of the device's memory that is worth a sentence beside the shares of what is sure.
+_WIDE_PERCENT = 2
+
 # Cards with outputs for screens; of data centers' cards none has one.
 _DESKTOP = ("rtx", "titan")
 # A headroom that a desktop's own processes may use up.
@@ -352,7 +357,16 @@ def sureness(estimate: Estimate) -> str:
     return (
         f"{percent(certainty.exact, total)} of the peak by rule, {percent(certainty.measured, total)}"
         f" {_by_records(estimate)}, {percent(certainty.bounded, total)} bounded{_left_out(estimate)}"
+        f"{_beside_peak(estimate)}"
     )
+
+
+def _beside_peak(estimate: Estimate) -> str:
+    """Return what the shares are of, where the device's memory is less sure than they read; "" elsewhere."""
+    least, most = estimate.device_range
+    if 100 * (most - least) < _WIDE_PERCENT * estimate.device_used:
+        return ""
+    return f". These are tensors in use: the device may hold {sizes(least, most)} for them"
 
 
 def _left_out(estimate: Estimate) -> str:
@@ -486,11 +500,19 @@ def growing(estimate: Estimate) -> str:
     place = " ".join(filter(None, (operator_name(growth.operator), clean(growth.source))))
     each = "each call" if growth.every == 1 else f"every {growth.every} calls"
     leave = "leaves" if growth.every == 1 else "leave"
+    owner = "".join(f"; {clean(note)}" for note in _owners(estimate))
     return (
         f"Growth: {each} of the model {leave} {size(growth.step_bytes)} more, {growth.calls:,} in a row; most"
         f" is of {place}, held by {clean(growth.held_by)}; {size(estimate.usable_bytes)} are full at call"
-        f" {growth.full_at:,}"
+        f" {growth.full_at:,}{owner}"
     )
+
+
+def _owners(estimate: Estimate) -> list[str]:
+    """Return the note on what grows in the program, which belongs to the sentence on growth."""
+    if estimate.growth is None:
+        return []
+    return [note for note in estimate.notes if note.endswith(_GROWS)]
 
 
 def _parts(estimate: Estimate) -> list[str]:
@@ -503,7 +525,8 @@ def _parts(estimate: Estimate) -> list[str]:
 
 def other_notes(estimate: Estimate) -> tuple[str, ...]:
     """Return the notes not printed beside the verdict."""
-    beside = (*estimate.refused, *estimate.caveats, *estimate.certainty.unasked, *_parts(estimate))
+    beside = (*estimate.refused, *estimate.caveats, *estimate.certainty.unasked)
+    beside = (*beside, *_parts(estimate), *_owners(estimate))
     return tuple(note for note in estimate.notes if note not in beside)
 
 

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 # Of a processor some ten seconds.
 _MOST_OPERATORS = 50_000
+# So many steps after the last batch was drawn a loader is not the steps': workers draw ahead.
+_BEHIND = 32
 _ALL = "--until end follows everything"
 
 
@@ -54,7 +56,7 @@ class Extent:
         self._ends = None if until.seconds is None else time.monotonic() + until.seconds
         # Of the last segments: operators until then, and the place in the loader.
         self._ended: deque[tuple[int, Place]] = deque(maxlen=LONGEST + 1)
-        self._first_epoch = self.steps = self.evaluated = 0
+        self._first_epoch = self._drawn_at = self.steps = self.evaluated = 0
         self.steady: Repeats | None = None
         self.cut = self.is_ended = False
 
@@ -103,7 +105,10 @@ class Extent:
         if self._repetition is None:
             return None
         repeats = self._repetition.end_segment()
-        self._ended.append((self._repetition.operators, self._loaders.place))
+        place = self._loaders.place
+        if self._ended and place != self._ended[-1][1]:
+            self._drawn_at = self.steps
+        self._ended.append((self._repetition.operators, place))
         return repeats
 
     def _suffices(self, repeats: Repeats) -> bool:
@@ -111,11 +116,13 @@ class Extent:
         if self.until.steps != "auto":
             return self.until.steps == "steady"
         assert self._repetition is not None
-        place = self._loaders.place
+        place, is_long = self._loaders.place, self._repetition.operators > _MOST_OPERATORS
         if self._first_epoch in (0, place.epoch) and self._shorten(repeats):
             self._first_epoch = place.epoch
-        is_within = place.epoch and self._first_epoch in (0, place.epoch)
-        return self._repetition.operators > _MOST_OPERATORS and not is_within
+        is_drawn_from = place.epoch and self._loaders.length and self.steps - self._drawn_at < _BEHIND
+        if is_drawn_from and self._first_epoch in (0, place.epoch):
+            return False  # what comes behind this epoch is near
+        return is_long or self._first_epoch > 0
 
     def _shorten(self, repeats: Repeats) -> bool:
         """Leave out the rest of a long epoch; return whether there is any."""

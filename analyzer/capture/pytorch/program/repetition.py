@@ -16,7 +16,7 @@
 6. A program is **steady** where optimizer steps are forgotten so, with the allocator as it was: everything
    from then on happened already.
 7. Where equal tensors go round among blocks of different sizes, the allocator may not repeat for very long.
-   Then `ENOUGH` segments that each equal the one p before, leave as many tensors of each size, and reach no
+   Then `ENOUGH` segments, or `FEWEST` of long ones, that each equal the one p before, leave as many tensors of each size, and reach no
    new peak, are **alike**: the program asks for the same again, and only the allocator's holes are not known
    to repeat.
 
@@ -28,6 +28,7 @@ Not modelled: steps whose sizes differ are all stored, as those are that are onl
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -44,8 +45,9 @@ LONGEST = 8
 # So many segments are stored before the allocator's layout no longer matters, and so many layouts remembered.
 PATIENCE = 10
 LAYOUTS = 64
-# So many segments are alike before the allocator's layout does not matter for when a program may be ended.
-ENOUGH = 16
+# So many segments are alike before the allocator's layout does not matter for when a program may be ended;
+# fewer of long ones, down to the fewest, as many operators being as much evidence.
+ENOUGH, FEWEST, _OPERATORS = 16, 6, 25_000
 # Bytes, whether on the device, number among equals.
 Role: TypeAlias = tuple[int, bool, int]
 
@@ -137,6 +139,7 @@ class Repetition:
         self._numbers: dict[tuple[int, bool], _Numbers] = {}
         self._kinds: list[tuple[int, NormalForm]] = []  # the last one first
         self._kind_count = self._steps = 0
+        self._lengths: deque[int] = deque(maxlen=LONGEST)  # operators of the last segments
         self.repeated_steps = self.operators = 0
         self.waits = ""
         self._runs: dict[int, int] = {}  # by period: segments in a row that are alike
@@ -146,7 +149,8 @@ class Repetition:
         kind = -1
         if self._boundaries:
             kind = self._kind(self._normal())
-            self.operators += len(self._recorder.operators) - self._boundaries[-1].at.operators
+            self._lengths.append(len(self._recorder.operators) - self._boundaries[-1].at.operators)
+            self.operators += self._lengths[-1]
         self._assign()
         self._boundaries.append(self._boundary(kind))
         del self._boundaries[: -2 * LONGEST - 1]
@@ -180,8 +184,9 @@ class Repetition:
 
     def _alike(self, bounds: Sequence[Boundary]) -> Repeats | None:
         """Return the shortest period after which enough segments are alike."""
+        enough = _OPERATORS // max((1, *self._lengths))
         for period, count in self._runs.items():
-            if count >= max(ENOUGH, 2 * period):
+            if count >= max(min(enough, ENOUGH), FEWEST, 2 * period):
                 return Repeats(period, sum(boundary.steps for boundary in bounds[-period:]), count)
         return None
 

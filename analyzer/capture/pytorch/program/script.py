@@ -56,6 +56,7 @@ from analyzer.capture.pytorch.program.generating import Tokens
 from analyzer.capture.pytorch.program.loaders import Loaders
 from analyzer.capture.pytorch.program.loading import reading_in_order
 from analyzer.capture.pytorch.program.optimized import OptimizedModels
+from analyzer.capture.pytorch.program.owners import Owners
 from analyzer.capture.pytorch.program.repetition import Repetition
 from analyzer.capture.pytorch.program.threads import Threads
 from analyzer.capture.pytorch.program.tracing import (
@@ -137,7 +138,7 @@ class Phases:
         self.weight_bytes = self.trainable_bytes = 0
         self.leaves: list[LeafOutput] = []
         self.models: list[ModelCall] = []
-        self.optimized = OptimizedModels()
+        self.optimized, self.owners = OptimizedModels(), Owners()
 
     def now(self) -> Phase:
         """Return the phase of the next operator."""
@@ -186,6 +187,7 @@ class Phases:
         if self._progress is not None:
             self._progress(f"step {self.steps}{self.extent.waits}")
         self._recorder.places.segment_over()
+        self.owners.look(self._recorder.places.user_frame(), self.steps)
         self.extent.end_step(self.steps)
 
     def ended_early(self) -> None:
@@ -231,6 +233,7 @@ class Phases:
                 if self.looking:
                     self._recorder.places.segment_over()
                     self.extent.end_evaluated()
+                    self.owners.look(self._recorder.places.user_frame(), self.extent.evaluated)
         return path
 
     def _adopt(self, root: torch.nn.Module) -> None:
@@ -367,6 +370,8 @@ def follow(
             if unfinished := extent.cut or not _by_itself(error):
                 phases.ended_early()
         recorder.notes.extend((*_cudnn_modes(), *recorder.values.assumptions.notes()))
+        if sentence := phases.owners.sentence():
+            recorder.note(sentence)
         graph = replace(
             recorder.finish(None),
             communicators=communicators.uses,
