@@ -16,9 +16,9 @@
 6. A program is **steady** where optimizer steps are forgotten so, with the allocator as it was: everything
    from then on happened already.
 7. Where equal tensors go round among blocks of different sizes, the allocator may not repeat for very long.
-   Then `ENOUGH` segments, or `FEWEST` of long ones, that each equal the one p before, leave as many tensors of each size, and reach no
-   new peak, are **alike**: the program asks for the same again, and only the allocator's holes are not known
-   to repeat.
+   Then `ENOUGH` segments, or `FEWEST` of long ones, that each equal the one p before, leave as many tensors
+   of each size, and reach no new peak, are **alike**: the program asks for the same again, and only the
+   allocator's holes are not known to repeat.
 
 Nothing is forgotten by the allocator: it has gone through every step (`runtimes/pytorch/live.py`), and a peak
 that only a later step reaches, by fragmentation, is found and kept.
