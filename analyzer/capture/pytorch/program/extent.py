@@ -67,7 +67,7 @@ class Extent:
 
     @property
     def waits(self) -> str:
-        """What the next step is followed for, behind a comma; "" where nothing is waited for."""
+        """The reason for which the next step is followed, behind a comma; "" without."""
         waits = "" if self._repetition is None else self._repetition.waits
         return f", {waits}" if waits and self.until.steps in ("auto", "steady") else ""
 
@@ -157,7 +157,8 @@ class Extent:
             return (
                 f"steady after {through}: the next ask for the same, and find the allocator as it was{rest}"
             )
-        last = f"the last {self.steady.alike} steps asked for the same and reached no new peak"
+        parts = "steps" if self.steady.steps == self.steady.period else "steps and calls"
+        last = f"the last {self.steady.alike} {parts} asked for the same and reached no new peak"
         return f"steady after {through}: {last}, though free memory lies elsewhere each time{rest}"
 
 

@@ -78,7 +78,7 @@ class NormalForm:
 
 @dataclass(frozen=True, slots=True)
 class Repeats:
-    """What repeats at the end of a segment. period: segments until it does; steps: optimizer steps among
+    """Segments that repeat at the end of one. period: segments until it does; steps: optimizer steps among
     them; alike: how many segments are alike in a row, 0 where the allocator is as it was, too."""
 
     period: int
