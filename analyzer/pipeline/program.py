@@ -69,6 +69,8 @@ def follow(
         followed = follow_on(until=until)
         notes = box.notes()
     error = followed.ran.error
+    if progress is not None:
+        progress(f"computing the figures after {followed.ran.steps:,} steps")
     analysis = concluded(followed, options, name, one, notes)
     if error is None or not _is_out_of_memory(error) or one.world_size > 1:
         return analysis, error

@@ -16,6 +16,8 @@ from analyzer.capture.pytorch.program import extent
 from analyzer.capture.pytorch.program.loaders import Loaders
 from analyzer.capture.pytorch.program.repetition import ENOUGH, Repetition
 from analyzer.cli import main
+from analyzer.options import Options
+from analyzer.pipeline.program import follow
 
 LOOP = """
 import sys, torch
@@ -88,6 +90,13 @@ def test_steps_that_leave_more_alive_are_not_alike(run: Any) -> None:
     assert not part(run(LOOP, "60", "-1", "leak", until="steady"))
 
 
+@pytest.mark.usefixtures("no_layout_repeats")
+def test_a_loss_in_a_list_is_told_and_does_not_keep_a_program_going(run: Any) -> None:
+    losses = LOOP.replace("torch.ones(300,", "torch.ones(1,")
+    note = part(run(losses, "60", "-1", "leak", until="steady"))
+    assert note.startswith("steady after ") and "but for 512 bytes that stay each time" in note
+
+
 @pytest.mark.parametrize("every", [1, 4])
 @pytest.mark.parametrize("last", [0, 8])
 def test_a_long_program_is_followed_through_an_epoch_and_its_evaluation(
@@ -106,6 +115,19 @@ def test_a_long_program_is_followed_through_an_epoch_and_its_evaluation(
 def test_a_short_program_is_followed_to_its_end(run: Any) -> None:
     short, whole = (run(EPOCHS, "3", "1", "0", until=until) for until in ("auto", "end"))
     assert not part(short) and short.notes == whole.notes and figures(short) == figures(whole)
+
+
+def test_progress_says_what_a_step_is_followed_for(tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(EPOCHS)
+    said: list[str] = []
+    options = Options.of({"device": "h100"})
+    follow(str(script), ("1", "1", "0"), options, {}, "auto", progress=said.append)
+    first = [line.partition(", peak")[0].rpartition(", ")[0] for line in said if "peak" in line]
+    assert first[0] == "step 1" and first[2] == "step 3, steps differ", first[:4]
+    assert any(line.startswith("step 5, waiting for the allocator to repeat") for line in first)
+    assert "step 64, call 40 without gradients" in first
+    assert said[-1] == "computing the figures after 64 steps"
 
 
 def test_the_second_line_says_what_was_followed(

@@ -159,6 +159,8 @@ class Extent:
             )
         parts = "steps" if self.steady.steps == self.steady.period else "steps and calls"
         last = f"the last {self.steady.alike} {parts} asked for the same and reached no new peak"
+        if self.steady.grown:
+            last += f" but for {self.steady.grown:,} bytes that stay each time"
         return f"steady after {through}: {last}, though free memory lies elsewhere each time{rest}"
 
 

@@ -18,7 +18,7 @@
 7. Where equal tensors go round among blocks of different sizes, the allocator may not repeat for very long.
    Then `ENOUGH` segments, or `FEWEST` of long ones, that each equal the one p before, leave as many tensors
    of each size, and reach no new peak, are **alike**: the program asks for the same again, and only the
-   allocator's holes are not known to repeat.
+   allocator's holes are not known to repeat. They may leave a few of the smallest blocks: losses in a list.
 
 Nothing is forgotten by the allocator: it has gone through every step (`runtimes/pytorch/live.py`), and a peak
 that only a later step reaches, by fragmentation, is found and kept.
@@ -48,6 +48,8 @@ LAYOUTS = 64
 # So many segments are alike before the allocator's layout does not matter for when a program may be ended;
 # fewer of long ones, down to the fewest, as many operators being as much evidence.
 ENOUGH, FEWEST, _OPERATORS = 16, 6, 25_000
+# Bytes of a tensor that may be left by every segment: a loss or two kept in a list.
+_SMALL_BYTES, _SMALL_GROWTH = 512, 2048
 # Bytes, whether on the device, number among equals.
 Role: TypeAlias = tuple[int, bool, int]
 
@@ -79,11 +81,13 @@ class NormalForm:
 @dataclass(frozen=True, slots=True)
 class Repeats:
     """Segments that repeat at the end of one. period: segments until it does; steps: optimizer steps among
-    them; alike: how many segments are alike in a row, 0 where the allocator is as it was, too."""
+    them; alike: how many segments are alike in a row, 0 where the allocator is as it was, too; grown: bytes
+    that they leave in small tensors, each period anew."""
 
     period: int
     steps: int
     alike: int = 0
+    grown: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +96,7 @@ class Boundary:
 
     held: what lives then, role -> (storage, bytes of its block). kind: number of the normal form of the
         segment that ends here, -1 for the first. layouts: of the allocator, now and where segments since
-        forgotten ended. lives: the roles, as one number.
+        forgotten ended. lives: the roles but for small tensors', as one number; small: bytes of those.
     """
 
     at: RecordingCursor
@@ -103,6 +107,7 @@ class Boundary:
     kind: int
     layouts: tuple[int, ...]
     lives: int
+    small: int
 
     @property
     def state(self) -> dict[Role, int]:
@@ -175,7 +180,9 @@ class Repetition:
         """Return what is alike (7), None without."""
         bounds = self._boundaries
         *_, before, now = (bounds[0], *bounds)
-        is_new = now.peaks != before.peaks or now.failures != before.failures
+        (allocated, reserved, _), earlier = now.peaks, before.peaks
+        is_new = reserved > earlier[1] or allocated > earlier[0] + _SMALL_GROWTH
+        is_new |= now.failures != before.failures
         for period in range(1, LONGEST + 1):
             known = not is_new and period < len(bounds) and _is_alike(bounds[-1 - period], now)
             self._runs[period] = self._runs.get(period, 0) + 1 if known else 0
@@ -187,7 +194,10 @@ class Repetition:
         enough = _OPERATORS // max((1, *self._lengths))
         for period, count in self._runs.items():
             if count >= max(min(enough, ENOUGH), FEWEST, 2 * period):
-                return Repeats(period, sum(boundary.steps for boundary in bounds[-period:]), count)
+                grown = bounds[-1].small - bounds[-1 - period].small
+                if grown <= period * _SMALL_GROWTH:
+                    steps = sum(boundary.steps for boundary in bounds[-period:])
+                    return Repeats(period, steps, count, max(grown, 0))
         return None
 
     def _kind(self, normal: NormalForm) -> int:
@@ -215,7 +225,8 @@ class Repetition:
             held=held,
             kind=kind,
             layouts=(hash(memory.layout(held[role][0] for role in sorted(held))),),
-            lives=hash(frozenset(held)),
+            lives=hash(frozenset(role for role in held if not _is_small(role))),
+            small=sum(_SMALL_BYTES for role in held if _is_small(role)),
         )
 
     def _repeats(self, period: int) -> bool:
@@ -269,6 +280,12 @@ class Repetition:
             for output in operator.outputs[:1]
         ]
         return NormalForm((len(recorder.storages.program) - begin.at.moments, shapes), normalize)
+
+
+def _is_small(role: Role) -> bool:
+    """Return whether a tensor of the device takes its smallest block."""
+    nbytes, on_device, _ = role
+    return on_device and 0 < nbytes <= _SMALL_BYTES
 
 
 def _is_alike(one: Boundary, other: Boundary) -> bool:

@@ -233,6 +233,9 @@ class Phases:
                 if self.looking:
                     self._recorder.places.segment_over()
                     self.extent.end_evaluated()
+                    if self._progress is not None:
+                        step = f"step {self.steps}, " if self.steps else ""
+                        self._progress(f"{step}call {self.extent.evaluated:,} without gradients")
                     self.owners.look(self._recorder.places.user_frame(), self.extent.evaluated)
         return path
 
