@@ -5,7 +5,8 @@
 2. A storage that lives across a boundary has a **role**: its size, and its number among equals. One that
    replaces a dead storage gets its role, so this step's gradients are what the last step's were.
 3. A segment's **normal form** is everything that happened in it (operators, births, deaths, named events)
-   with storages known by their order of birth in it, or by their role. Floats are left out: they scale values
+   with storages known by their order of birth in it, or by their role (the smallest without their number:
+   of losses in a list the last one always has another). Floats are left out: they scale values
    (a learning rate), and decide no memory.
 4. If the last p segments have the normal forms of the p before them, begin and end with the same roles in
    blocks of the same size, and reach no new peak, they are forgotten: whatever they left alive stands for
@@ -305,7 +306,10 @@ def _happened(
     first = begin.at.storages
 
     def numbered(storage: int) -> Hashable:
-        return storage - first if storage >= first else roles.get(storage)
+        if storage >= first:
+            return storage - first
+        role = roles.get(storage)
+        return role[:2] if role is not None and _is_small(role) else role
 
     def argument(value: Any) -> Hashable:
         if isinstance(value, TensorMeta):
