@@ -96,8 +96,7 @@ def _with_ways_out(
     type=_NumberOr("steps", 1, "steady", "end"),
     default=None,
     metavar="N|steady|end",
-    help="Stop after N optimizer steps, when steps repeat (steady), or at the end; without it at the end, and"
-    " of a long program where its epochs repeat.",
+    help="Stop after N steps, once steps repeat (steady), or at the end; else once a long program repeats.",
 )
 @click.option(
     "--nproc-per-node",
