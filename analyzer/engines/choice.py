@@ -107,7 +107,7 @@ class EngineChoice:
                 str(build.python),
                 jobs.describe("", program_options)["options"],
                 tuple(map(str, args)),
-                until=until,
+                until="end" if until == "auto" else until,
                 environment={**jobs.environment_of(options), **environment},
                 packages=_packages(build),
                 job=asdict(job or Rank()),
