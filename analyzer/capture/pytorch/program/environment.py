@@ -20,6 +20,7 @@ from analyzer.capture.pytorch.kernels import (
     detection,
     embedding_bags,
     indices,
+    out_of_range,
     quantized,
     shapes,
     sparse,
@@ -70,7 +71,7 @@ def cuda_environment(
             {**choices, **FUSED, **embedding_bags.CHOICES}, {**quantized.CHOICES, **detection.CHOICES}
         )
         recorder.results({**shapes.kernels(), **results_on(compatible)}, BY_SHAPES_ALONE)
-        handlers = {**copies.HANDLERS, **indices.HANDLERS}
+        handlers = {**out_of_range.HANDLERS, **copies.HANDLERS, **indices.HANDLERS}
         handlers |= {**composite.HANDLERS, **composite.OTHERS}
         recorder.handle_operators(handlers, custom.followed)
         recorder.composites = sparse.COMPOSITES
