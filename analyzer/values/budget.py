@@ -15,9 +15,9 @@
 5. A generation goes on to the longest length it may, whatever the numbers say: in it they are not followed.
 6. Once it is spent, numbers are followed in small tensors only. So it is from the beginning among several
    ranks that are traced: what other ranks compute is not known there.
-7. What is not zero in the numbers of a sparse tensor written out, or of a host matrix that is mostly zeros,
-   decides the size of the sparse tensor they become again. Such are followed in larger tensors
-   (`SCATTERED_ELEMENTS`), until `SCATTERED_WORK` bytes of them were read and written.
+7. Numbers of a sparse tensor written out, or of a host matrix that is mostly zeros, decide the size of the
+   sparse tensor they become again: how many are not zero. They are followed in larger tensors
+   (`SCATTERED_ELEMENTS`), until `SCATTERED_WORK` bytes of such were read and written.
 """
 
 from __future__ import annotations

@@ -320,15 +320,15 @@ def _rows(recorder: Recorder, matrix: Any) -> products.Rows:
     """Return a matrix as cuSPARSE takes it, from its entries in order."""
     indices, values = parts(matrix)
     indices, values = indices.contiguous(), values.contiguous()
-    count, taken = matrix.shape[0], indices.shape[1]
+    count, length = matrix.shape[0], indices.shape[1]
     offsets = torch.empty(count + 1, dtype=torch.int32, device=_META)
-    rows = torch.empty(taken, dtype=torch.int32, device=_META).copy_(indices[0])
+    rows = torch.empty(length, dtype=torch.int32, device=_META).copy_(indices[0])
     recorder.record(aten._convert_indices_from_coo_to_csr.default, (rows, count), {"out_int32": True}, ())
     value = recorder.values.known(rows)
     if value is not None:
         recorder.values.learn(offsets, torch._convert_indices_from_coo_to_csr(value, count, out_int32=True))
     del rows
-    columns = torch.empty(taken, dtype=torch.int32, device=_META).copy_(indices[1])
+    columns = torch.empty(length, dtype=torch.int32, device=_META).copy_(indices[1])
     return products.Rows(offsets, columns, values, tuple(matrix.shape))
 
 
