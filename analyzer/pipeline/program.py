@@ -163,6 +163,7 @@ def watched(
     name, place = place_of(script)
     require_torch(f"{name} is a PyTorch program")
     from analyzer.capture.pytorch.program.as_main import as_main
+    from analyzer.capture.pytorch.program.branches import Branches
     from analyzer.capture.pytorch.program.extent import Until
     from analyzer.capture.pytorch.program.script import follow as captured_while_it_runs
     from analyzer.runtimes.pytorch.live import Live
@@ -174,10 +175,11 @@ def watched(
     runtime = base.named(options.runtime or "pytorch")
     profile, device_note = resolve(options.device)
     arguments = [str(argument) for argument in args]
+    branches = Branches()
     work = Work(os.fspath(script), tuple(arguments), options, environment, until, one)
     with (
         Peers(work) if post is None and one.world_size > 1 else contextlib.nullcontext(post) as peers,
-        as_main(place, arguments, {**one.environment(), **environment}, text) as main,
+        as_main(place, arguments, {**one.environment(), **environment}, text, branches) as main,
     ):
         begun = os.environ.get("CUBLAS_WORKSPACE_CONFIG")
 
@@ -203,6 +205,7 @@ def watched(
             whole=whole,
             described=runtime.describes,
             collects=collects,
+            branches=branches,
         )
         if (box := current()) is not None:
             box.ended()

@@ -46,7 +46,8 @@ _RUNS_SHOWN = 3  # of a session's runs, the first and the last ones
 _ONLY_IF_ANY = ("sent_gradients", "optimizer_state")
 
 # Notes on a program of which only a part was followed (`capture/pytorch/program/extent.py`).
-_IN_PART = ("followed in part: ", "followed with room through ", "steady after ")
+_ENDED = "followed as far as "  # a long program, by itself
+_IN_PART = ("followed in part: ", "followed with room through ", "steady after ", _ENDED)
 
 # The note on the program's containers that grow (`capture/pytorch/program/owners.py`).
 _GROWS = " by tensors of the GPU with every step"
@@ -191,6 +192,8 @@ def _ended(failed: OutOfMemory) -> str:
 def _verdict(words: Mapping[str, str], estimate: Estimate, limit: int, where: str) -> tuple[bool, str]:
     """Return whether it surely fits `limit`, and the sentence that says so; `words`: verdict to wording."""
     used, rest, verdict = _used(estimate), limit - estimate.device_used, estimate.verdict(limit)
+    if any(note.startswith(_ENDED) for note in estimate.notes):
+        words = {word: f"{wording} as far as followed" for word, wording in words.items()}
     if verdict == "may not fit" and estimate.at_least:
         return False, f"{words[verdict]}: {used} of {size(limit)} {where}, {uncounted(estimate)}"
     if verdict == "may not fit":

@@ -109,12 +109,65 @@ def test_a_long_program_is_followed_through_an_epoch_and_its_evaluation(
 ) -> None:
     whole = run(EPOCHS, "2", str(every), str(last), until="end")
     assert not part(whole)
-    monkeypatch.setattr(extent, "_MOST_OPERATORS", 700)
-    short = run(EPOCHS, "50", str(every), str(last), until="auto")
+    monkeypatch.setattr(extent, "_LONG_OPERATORS", 700)
+    short = run(EPOCHS, "5", str(every), str(last), until="auto")
     assert figures(short) == figures(whole)
     note = part(short)
-    assert note.startswith("steady after ") and "left out before: " in note and "later evaluations" in note
-    assert "calls without gradients" in note, "the evaluation behind the first epoch"
+    assert note.startswith("followed in part: ") and "left out before: " in note
+    assert "calls without gradients" in note and "not followed" not in note, "all five epochs, to the end"
+
+
+COUNTED = EPOCHS.replace(
+    "        if count % every == 0:\n",
+    "        if count == 40:\n            model(torch.randn(4096, 512, device='cuda'))\n        if count % every == 0:\n",
+)
+LAST = EPOCHS + "model(torch.randn(4096, 512, device='cuda'))\n"
+
+
+def test_a_very_long_program_that_leaves_more_alive_ends_too(
+    run: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(extent, "_MOST_OPERATORS", 700)
+    leaks = run(LOOP.replace("torch.ones(300", "torch.ones(3000"), "1000", "-1", "leak", until="auto")
+    assert part(leaks).startswith("followed as far as ")
+
+
+@pytest.mark.parametrize("program", [COUNTED, LAST], ids=["by a count", "behind the loops"])
+def test_a_larger_step_behind_those_that_repeat_is_followed(
+    run: Any, monkeypatch: pytest.MonkeyPatch, program: str
+) -> None:
+    whole = run(program, "2", "1", "0", until="end")
+    assert figures(whole) != figures(run(EPOCHS, "2", "1", "0", until="end"))
+    monkeypatch.setattr(extent, "_LONG_OPERATORS", 700)
+    short = run(program, "2", "1", "0", until="auto")
+    assert figures(short) == figures(whole) and "left out before" in part(short)
+
+
+def test_nothing_is_left_out_of_a_loop_that_is_not_the_scripts_own(
+    run: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    loop, head = EPOCHS[EPOCHS.index("for epoch") :], EPOCHS[: EPOCHS.index("for epoch")]
+    lines = "".join(f"    {line}\n" for line in loop.splitlines())
+    names = "epochs, loader, model, every, optimizer, checks"
+    (tmp_path / "trainer_of_others.py").write_text(f"import torch\ndef fit({names}):\n{lines}")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setattr(extent, "_LONG_OPERATORS", 700)
+    program = f"{head}from trainer_of_others import fit\nfit({names})\n"
+    assert not part(run(program, "2", "1", "0", until="auto"))
+
+
+def test_a_very_long_program_ends_and_the_verdict_says_so(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(extent, "_MOST_OPERATORS", 700)
+    script = tmp_path / "train.py"
+    script.write_text(
+        LOOP.replace("    model(torch", "    if step == 900:\n        size = 1\n    model(torch")
+    )
+    assert main(["run", "--device", "h100", str(script), "1000", "-1"]) == 0
+    out = " ".join(capsys.readouterr().out.split())
+    assert out.startswith("fits as far as followed: ") and " followed as far as " in out
+    assert "the `if` in line 9 always went one way; not followed: further steps" in out
 
 
 def test_a_short_program_is_followed_to_its_end(run: Any) -> None:
@@ -138,12 +191,12 @@ def test_progress_says_what_a_step_is_followed_for(tmp_path: Path) -> None:
 def test_the_second_line_says_what_was_followed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(extent, "_MOST_OPERATORS", 700)
+    monkeypatch.setattr(extent, "_LONG_OPERATORS", 700)
     script = tmp_path / "train.py"
     script.write_text(EPOCHS)
-    assert main(["run", "--device", "h100", str(script), "50", "1", "0"]) == 0
+    assert main(["run", "--device", "h100", str(script), "3", "1", "0"]) == 0
     first, second, *_ = capsys.readouterr().out.splitlines()
-    assert first.startswith("fits: ") and second.startswith("steady after ")
+    assert first.startswith("fits: ") and second.startswith("followed in part: ")
     assert main(["run", "--device", "h100", "--until", "end", str(script), "3", "1", "0"]) == 0
     assert "steady after" not in capsys.readouterr().out
 

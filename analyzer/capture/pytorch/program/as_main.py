@@ -12,6 +12,7 @@ from pathlib import Path
 import torch
 
 from analyzer.capture.pytorch.device.default_device import default_device
+from analyzer.capture.pytorch.program.branches import Branches
 
 
 def _forget(folder: str, modules_before: set[str]) -> None:
@@ -51,11 +52,16 @@ def _streams_and_folder() -> Iterator[None]:
         os.chdir(folder)
 
 
-def _run(text: str, name: str) -> object:
+def _run(text: str | bytes, name: str, branches: Branches) -> object:
     """Run a text as `runpy.run_path` runs a file of this name."""
-    code = compile(text, name, "exec")
     run: Callable[..., object] = vars(runpy)["_run_module_code"]
-    return run(code, None, "__main__", pkg_name="", script_name=name)
+    return run(branches.compiled(text, name), branches.names, "__main__", pkg_name="", script_name=name)
+
+
+def _run_file(script: Path, branches: Branches) -> object:
+    if script.is_file() and script.suffix == ".py":
+        return _run(script.read_bytes(), str(script), branches)
+    return runpy.run_path(str(script), run_name="__main__")  # a folder, an archive
 
 
 @contextlib.contextmanager
@@ -64,9 +70,10 @@ def as_main(
     arguments: Sequence[str],
     environment: Mapping[str, str],
     text: str | None = None,
+    branches: Branches | None = None,
 ) -> Iterator[Callable[[], object]]:
     """Yield a function that runs the script as `python SCRIPT ARGUMENTS`, or `python -m MODULE`, would.
-    text: what is run in the place of the script's own.
+    text: what is run in the place of the script's own. branches: hears which sides of its `if`s run.
 
     Arguments, path, environment, working folder, streams, `__main__` and torch's global settings are the
     caller's again afterwards.
@@ -90,9 +97,9 @@ def as_main(
         # This process's earlier imports may have frozen cuDNN's flags; the program's own have not.
         with _streams_and_folder(), torch.backends.__allow_nonbracketed_mutation():
             if text is not None:
-                yield lambda: _run(text, str(script))
+                yield lambda: _run(text, str(script), branches or Branches())
             elif isinstance(script, Path):
-                yield lambda: runpy.run_path(str(script), run_name="__main__")
+                yield lambda: _run_file(script, branches or Branches())
             else:
                 yield lambda: runpy.run_module(script, run_name="__main__", alter_sys=True)
     finally:

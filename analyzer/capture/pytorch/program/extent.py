@@ -1,10 +1,14 @@
 """How far a program is followed: to its end, for so many steps or so long, or until everything repeats.
 
 1. "steady" ends it where optimizer steps repeat (`repetition.py`).
-2. "auto" ends it at its end, unless it is long: more than `_MOST_OPERATORS` operators. Where its steps repeat
-   then, or will go on for so long, the rest of the epoch is left out but for its last batches (`loaders.py`);
-   so is that of a long evaluation. Once a whole epoch was followed, or where there are none, it ends.
-3. `sentence` says what was followed and what was not: it stands beside the verdict.
+2. "auto" ends it at its end. Of a long program (`_LONG_OPERATORS`) the rest of an epoch or
+   an evaluation whose batches repeat is left out, but for its last batches (`loaders.py`), so that what comes
+   behind it is followed: the evaluation, later epochs, the test at the end. Nothing is left out where that
+   could leave out something else: where an `if` of the loop goes by a count and always went one way
+   (`branches.py`), or where the loop is not the script's own.
+3. After `_MOST_OPERATORS` "auto" ends it too, where steps repeat, or leave more and more alive: the verdict
+   then says "as far as followed".
+4. `sentence` says what was followed and what was not: it stands beside the verdict.
 
 Operators are counted, not seconds: the same program ends at the same place on every machine.
 """
@@ -19,14 +23,12 @@ from typing import TYPE_CHECKING
 from analyzer.capture.pytorch.program.repetition import LONGEST
 
 if TYPE_CHECKING:
+    from analyzer.capture.pytorch.program.branches import Branches
     from analyzer.capture.pytorch.program.loaders import Loaders, Place
     from analyzer.capture.pytorch.program.repetition import Repeats, Repetition
 
-# Of a processor some ten seconds.
-_MOST_OPERATORS = 50_000
-# So many steps after the last batch was drawn a loader is not the steps': workers draw ahead.
-_BEHIND = 32
-_ALL = "--until end follows everything"
+# Of a processor some ten seconds, and some sixty.
+_LONG_OPERATORS, _MOST_OPERATORS = 50_000, 200_000
 
 
 class Enough(BaseException):
@@ -51,12 +53,16 @@ class Extent:
     steady: what repeated where it was ended; cut: its time was over; is_ended: it was ended for any reason.
     """
 
-    def __init__(self, until: Until, repetition: Repetition | None, loaders: Loaders) -> None:
-        self.until, self._repetition, self._loaders = until, repetition, loaders
+    def __init__(
+        self, until: Until, repetition: Repetition | None, loaders: Loaders, branches: Branches
+    ) -> None:
+        self.until, self._repetition = until, repetition
+        self._loaders, self._branches = loaders, branches
         self._ends = None if until.seconds is None else time.monotonic() + until.seconds
         # Of the last segments: operators until then, and the place in the loader.
         self._ended: deque[tuple[int, Place]] = deque(maxlen=LONGEST + 1)
-        self._first_epoch = self._drawn_at = self.steps = self.evaluated = 0
+        self._repeated: set[tuple[int, ...]] = set()  # kinds of the segments that were left out
+        self.steps = self.evaluated = 0
         self.steady: Repeats | None = None
         self.cut = self.is_ended = False
 
@@ -86,8 +92,10 @@ class Extent:
         """End a segment with an optimizer's step, and the program where that is enough. Raises Enough."""
         self.steps = steps
         repeats, until = self._repeats(), self.until
-        if repeats is not None and repeats.steps and steps > until.least and self._suffices(repeats):
+        if repeats is not None and repeats.steps and steps > until.least and until.steps == "steady":
             self.steady = repeats
+            self.end()
+        if until.steps == "auto" and self._suffices(repeats):
             self.end()
         most = until.steps if isinstance(until.steps, int) else until.most
         if most is not None and steps >= most:
@@ -97,43 +105,52 @@ class Extent:
     def end_evaluated(self) -> None:
         """End a segment before a model's call outside training."""
         self.evaluated += 1
-        repeats = self._repeats()
-        if repeats is not None and not repeats.steps and self.until.steps == "auto":
-            self._shorten(repeats)
+        self._repeats()
 
     def _repeats(self) -> Repeats | None:
+        """End a segment; return what repeats. The rest of a long epoch is left out then."""
         if self._repetition is None:
             return None
         repeats = self._repetition.end_segment()
-        place = self._loaders.place
-        if self._ended and place != self._ended[-1][1]:
-            self._drawn_at = self.steps
-        self._ended.append((self._repetition.operators, place))
+        self._ended.append((self._repetition.operators, self._loaders.place))
+        if self.until.steps == "auto" and (period := self._period(repeats)):
+            self._shorten(period)
         return repeats
 
-    def _suffices(self, repeats: Repeats) -> bool:
-        """Return whether steps that repeat are enough to end the program."""
-        if self.until.steps != "auto":
-            return self.until.steps == "steady"
-        assert self._repetition is not None
-        place, is_long = self._loaders.place, self._repetition.operators > _MOST_OPERATORS
-        if self._first_epoch in (0, place.epoch) and self._shorten(repeats):
-            self._first_epoch = place.epoch
-        is_drawn_from = place.epoch and self._loaders.length and self.steps - self._drawn_at < _BEHIND
-        if is_drawn_from and self._first_epoch in (0, place.epoch):
-            return False  # what comes behind this epoch is near
-        return is_long or self._first_epoch > 0
-
-    def _shorten(self, repeats: Repeats) -> bool:
-        """Leave out the rest of a long epoch; return whether there is any."""
-        if len(self._ended) <= repeats.period:
+    def _suffices(self, repeats: Repeats | None) -> bool:
+        """Return whether a very long program goes on as before, or leaves more alive with every step."""
+        repetition = self._repetition
+        if repetition is None or repetition.operators <= _MOST_OPERATORS:
             return False
-        (before, begin), (now, place) = self._ended[-1 - repeats.period], self._ended[-1]
+        return repeats is not None or repetition.grows
+
+    def _period(self, repeats: Repeats | None) -> int:
+        """Return after how many segments they repeat, now or in an earlier epoch; 0 where they do not."""
+        assert self._repetition is not None
+        if repeats is not None:
+            return repeats.period
+        return next(
+            (len(kinds) for kinds in self._repeated if self._repetition.kinds(len(kinds)) == kinds), 0
+        )
+
+    def _shorten(self, period: int) -> None:
+        """Leave out the rest of a long epoch."""
+        assert self._repetition is not None
+        if len(self._ended) <= period:
+            return
+        (before, begin), (now, place) = self._ended[-1 - period], self._ended[-1]
         every = place.drawn - begin.drawn
         if place.epoch == 0 or place.epoch != begin.epoch or every < 1:
-            return False
+            return
         rest = (self._loaders.length - place.drawn) // every * (now - before)
-        return now + rest > _MOST_OPERATORS and self._loaders.shorten(every)
+        if now + rest <= _LONG_OPERATORS or not self._branches.loops() or self._open() is not None:
+            return
+        if self._loaders.shorten(every):
+            self._repeated.add(self._repetition.kinds(period))
+
+    def _open(self) -> int | None:
+        """Return the line of an `if` that most steps come to, and that always went one way."""
+        return self._branches.open(max(self.steps, self.evaluated) // 2 + 1)
 
     def sentence(self) -> str:
         """Return what was followed and what was not, of a program that was ended, or whose epochs were made
@@ -151,6 +168,10 @@ class Extent:
         later = f"{'later evaluations' if self.evaluated else 'any evaluation'}, what else comes later"
         rest = f"; not followed: further steps, {later}" if self.is_ended else ""
         rest = f"{left}{rest} (--until end follows all)"
+        if self.is_ended and self.until.steps == "auto":
+            line = self._open()
+            one_way = "" if line is None else f"; the `if` in line {line} always went one way"
+            return f"followed as far as {through}{one_way}{rest}"
         if self.steady is None:
             return f"followed in part: {through}{rest}"
         if not self.steady.alike:

@@ -34,6 +34,7 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from heapq import heappop, heappush
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from analyzer.graph import Birth, Death, Mark, Moment, Operator, Run, StreamUse, StreamWait, TensorMeta
@@ -176,6 +177,16 @@ class Repetition:
                 ]
                 return Repeats(period, steps) if as_before else recurring
         return recurring
+
+    @property
+    def grows(self) -> bool:
+        """Whether each of many segments left more tensors alive."""
+        counts = [len(boundary.held) for boundary in self._boundaries]
+        return len(counts) > ENOUGH and all(before < after for before, after in pairwise(counts))
+
+    def kinds(self, count: int) -> tuple[int, ...]:
+        """Return the kinds of the last segments: equal ones asked for the same."""
+        return tuple(boundary.kind for boundary in self._boundaries[-count:])
 
     def _recurs(self) -> Repeats | None:
         """Return what is alike (7), None without."""

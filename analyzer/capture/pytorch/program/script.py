@@ -44,6 +44,7 @@ from analyzer.capture.pytorch.module.modules import bytes_in
 from analyzer.capture.pytorch.module.step import label_gradients, label_optimized, label_state
 from analyzer.capture.pytorch.patches import replaced
 from analyzer.capture.pytorch.program.batches import noting_drawn_sizes
+from analyzer.capture.pytorch.program.branches import Branches
 from analyzer.capture.pytorch.program.calls import called_as
 from analyzer.capture.pytorch.program.compiling import compiling
 from analyzer.capture.pytorch.program.deadline import ended_after
@@ -303,10 +304,11 @@ def follow(
     whole: bool = False,
     described: Callable[[str], bool] = lambda _: False,
     collects: bool = True,
+    branches: Branches | None = None,
 ) -> Ran:
     """Call `run` with everything on "cuda" followed, as one rank. post: what other ranks say by value. whole:
     steps that repeat are stored like any other. described: as in `cuda_environment`.
-    collects: Python's garbage collector runs by itself."""
+    collects: Python's garbage collector runs by itself. branches: those of the script that `run` runs."""
     rank = rank or Rank()
     error: BaseException | None = None
     with (
@@ -319,7 +321,7 @@ def follow(
         recorder.values.assumptions = Assumptions(assume)
         repetition = None if memory is None or whole else Repetition(recorder, memory)
         loaders = Loaders()
-        extent = Extent(until or Until(), repetition, loaders)
+        extent = Extent(until or Until(), repetition, loaders, branches or Branches())
         phases = Phases(recorder, progress, extent)
         tokens = None if memory is None or whole else Tokens(recorder, memory, phases)
         recorder.phases = phases.now
