@@ -13,11 +13,13 @@ from typing import Any
 
 from analyzer.devices import DeviceProfile, resolve
 from analyzer.emulation import launch
-from analyzer.emulation.cudnn import CudnnAnswers
+from analyzer.emulation.builds import find_build
 from analyzer.emulation.exchange import Exchange
 from analyzer.emulation.history import estimate_of
+from analyzer.emulation.inference import SessionAnswers
 from analyzer.emulation.nccl import Nccl
 from analyzer.emulation.questions import QuestionServer
+from analyzer.emulation.served import estimate_of_sessions
 from analyzer.emulation.step import benchmark_of
 from analyzer.emulation.workspaces import Workspaces
 from analyzer.errors import AnalyzerError, InputError, OptionError, RunError, TargetError
@@ -89,7 +91,8 @@ def followed(
     """
     profile, note = resolve(options.device)
     record, doubts, notes = _recorded(program, options, profile, python, environment, job)
-    estimate = estimate_of(record, program.name, options, profile, note, doubts)
+    of = estimate_of if "events" in record else estimate_of_sessions
+    estimate = of(record, program.name, options, profile, note, doubts)
     if job.world_size > 1:
         notes = (_one_of(job), *notes)
         estimate = replace(estimate, step_seconds=None)  # collectives are not among a step's launches
@@ -129,9 +132,9 @@ def _recorded(
         raise OptionError(
             f"{job.world_size} ranks; emulated are {MOST_RANKS} at most", "the ranks of one machine"
         )
-    torch = launch.find_torch(python)
+    build = find_build(python)
     cudnn, workspaces, communicators, exchange = (
-        CudnnAnswers(profile, str(torch.python)),
+        SessionAnswers(profile, str(build.python)),
         Workspaces(profile),
         Nccl(profile),
         Exchange(),
@@ -142,12 +145,16 @@ def _recorded(
             tempfile.TemporaryDirectory(prefix="analyze-emulate-") as folder,
             QuestionServer(topics, exchange.topics) as questions,
             launch.environment(
-                torch.cuda, profile, {**environment, **questions.environment}, job.world_size
+                build.cuda,
+                build.device(profile),
+                {**environment, **questions.environment},
+                job.world_size,
+                build.libraries,
             ) as variables,
         ):
-            record = _ran(program, options, job, exchange, torch.python, variables, Path(folder))
+            record = _ran(program, options, job, exchange, build.python, variables, Path(folder))
         notes = box.notes()  # on the program's files: the emulation's own are gone
-    if "events" not in record:
+    if "events" not in record and not record.get("session_marks"):
         message = record["ended"].get("message", "")
         if "hint" in record["ended"]:
             raise _MISTAKES.get(record["ended"]["kind"], RunError)(message, record["ended"]["hint"])
@@ -157,7 +164,7 @@ def _recorded(
             "emulation is for programs that use cuda; analyze run follows others, too",
         )
     doubts = (
-        *(f"cuDNN: {doubt}" for doubt in cudnn.doubts(*record["cudnn"])),
+        *(f"cuDNN: {doubt}" for doubt in cudnn.doubts(*record.get("cudnn", ()))),
         *workspaces.doubts(),
         *communicators.doubts(),
     )
