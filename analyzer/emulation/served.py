@@ -153,7 +153,7 @@ def estimate_of_sessions(
     device_note: str,
     doubts: tuple[str, ...] = (),
 ) -> Estimate:
-    """Return the estimate of a program that ran. record: of `inside/sessions.py`; name: the program's. doubts:
+    """Return the estimate of a program. record: of `inside/sessions.py`; name: the program's. doubts:
     what libraries answered that was not measured on this GPU."""
     course = _course(record)
     ended, version = record["ended"], record["onnxruntime"]
@@ -239,7 +239,7 @@ def _course(record: Mapping[str, Any]) -> _Course:
         requests += mark["what"] == "request"
         name = _name(mark, requests)
         arenas = {one["arena"]: (int(one["InUse"]), int(one["MaxInUse"])) for one in mark["arenas"]}
-        changes = list(_changes(course.held, asked[done : mark["requests"]]))
+        changes = list(_changes(course.live, asked[done : mark["requests"]]))
         most_held = max((held for held, *_ in changes), default=course.held)
         values = int(mark["values"])
         peak = tuple(map(sum, zip((values, values), *_peaks(before, arenas), strict=True)))
@@ -292,10 +292,16 @@ def _name(mark: Mapping[str, Any], number: int) -> str:
     return ", ".join(filter(None, (what.get(mark["what"], "the program's end"), mark["place"], *shapes)))
 
 
-def _changes(held: int, asked: Sequence[Sequence[int]]) -> Iterator[tuple[int, int, int]]:
-    """Yield bytes held behind each change, its address and bytes (0: given back)."""
-    live: dict[int, int] = {}
+def _changes(
+    before: Mapping[int, tuple[int, int]], asked: Sequence[Sequence[int]]
+) -> Iterator[tuple[int, int, int]]:
+    """Yield bytes held behind each change, its address and bytes (0: given back). before: what is held at
+    first, by address."""
+    live = {address: nbytes for address, (nbytes, _) in before.items()}
+    held = sum(live.values())
     for address, nbytes in asked:
+        if not address:  # the host read so many bytes
+            continue
         held += nbytes or -live.pop(address, 0)
         if nbytes:
             live[address] = nbytes

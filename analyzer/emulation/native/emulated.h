@@ -40,6 +40,7 @@ int on_device(uint64_t address);                  /* which device, -1: none */
 void process_launches(int kind);                  /* 1 plain, 2 stack, 3 asserting: allocators/process.py */
 int process_local(uint64_t frame);                /* a kernel whose threads take so much local memory; 0: no room */
 void process_cublas(void);
+void process_cublas_gone(void); /* a handle is destroyed */
 void process_cudnn(void);
 void process_kernel(void);                        /* a kernel was launched */
 void process_search(void);                        /* a provider searched among cuDNN's plans */
