@@ -119,6 +119,10 @@ class _Course:
         if have < nbytes:
             blocks.append(self.take(nbytes - have, category, label, phase))
 
+    def figures(self) -> tuple[int, int]:
+        """Return the most held and in use."""
+        return max((request.most_held for request in self.requests), default=0), self.peak
+
     def simulation(self, failure: Failure | None) -> Simulation:
         columns = list(zip(*self.rows, strict=True)) or [()] * 7
         pieces = [HeldRange(address, nbytes, born) for address, (nbytes, born) in self.live.items()]
@@ -155,7 +159,9 @@ def estimate_of_sessions(
 ) -> Estimate:
     """Return the estimate of a program. record: of `inside/sessions.py`; name: the program's. doubts:
     what libraries answered that was not measured on this GPU."""
-    course = _course(record)
+    records = [record, *(one for one in record.get("others", ()) if one.get("session_marks"))]
+    courses = sorted(map(_course, records), key=_Course.figures)
+    course = courses[len(courses) // 2] if record["ended"]["how"] == "ended" else _course(record)
     ended, version = record["ended"], record["onnxruntime"]
     failure = _failure(ended, course, profile)
     incomplete = {
@@ -165,7 +171,6 @@ def estimate_of_sessions(
     }.get(ended["how"])
     simulation = course.simulation(failure)
     most_device = max((request.most_device for request in course.requests), default=0)
-    most = max((request.peak[1] for request in course.requests), default=0)
     prediction = Prediction(
         events=tuple(course.events),
         allocator=_none,
@@ -193,19 +198,23 @@ def estimate_of_sessions(
             )
         ),
         naive=Naive(0, 0, 0, 0, 0, 1.0, 1, 0, "infer"),
-        notes=(*notes_on(record, course.requests), *doubts),
+        notes=(*notes_on(record, course.requests), *_orders(courses), *doubts),
         incomplete=None if failure is not None else incomplete,
         unreached="" if record["sessions"] else "no session was made on the GPU",
     )
     estimate = assemble(captured, options, _Emulated()).estimate
-    certainty = estimate.certainty
-    if most > estimate.peak_allocated:
-        certainty = replace(certainty, allocated_range=(estimate.peak_allocated, most))
+    figures = [one.figures() for one in courses]
+    held, in_use = ([one[place] for one in figures] for place in (0, 1))
+    most = max(max((request.peak[1] for request in one.requests), default=0) for one in courses)
     return replace(
         estimate,
         engine="emulate",
         installed={},
-        certainty=certainty,
+        certainty=replace(
+            estimate.certainty,
+            reserved_range=(min(held), max(held)) if len(set(held)) > 1 else None,
+            allocated_range=(min(in_use), most) if min(in_use) < most else None,
+        ),
         device_assumed=stands_in(options.device),
         notes=tuple(note for note in estimate.notes if note in captured.notes),
     )
@@ -227,6 +236,21 @@ class _Emulated(base.Runtime):
 
 def _none() -> Any:
     raise AssertionError("what happened is not simulated again")
+
+
+def _orders(courses: Sequence[_Course]) -> tuple[str, ...]:
+    """Return a note on what processes differ in."""
+    if len(courses) == 1:
+        return (
+            "ONNX Runtime loads initializers in the order of a hash table, which differs between processes:"
+            " another one than the one emulated may hold more or less",
+        )
+    held = dict.fromkeys(f"{course.figures()[0] / 2**20:,.0f}" for course in courses)
+    return (
+        f"{len(courses)} processes were emulated, since ONNX Runtime loads initializers in the order of a"
+        f" hash table that differs between them: at most {' and '.join(held)} MiB were held; figures are of"
+        " the one in the middle",
+    )
 
 
 def _course(record: Mapping[str, Any]) -> _Course:

@@ -8,13 +8,14 @@ a request is through. A row a process: "marks", one each, with the process's byt
 the arenas' statistics by ONNX Runtime's own interface where it has one, and the most that NVML showed since the mark before ("most",
 polled every 5 ms).
 
-`probe.so` beside this file, or named by PROBE: a library whose RegisterCustomOps keeps the `OrtApiBase` it is given and whose
-serving_api_base returns it. `arenas.py`: of analyzer/emulation/inside.
+`probe.so` beside this file (made of `probe.c` where there is a C compiler), or named by PROBE, tells where ONNX Runtime's interface lies.
+`arenas.py`: beside this file, or that of analyzer/emulation/inside.
 """
 
 from __future__ import annotations
 
 import ctypes
+import importlib.util
 import json
 import os
 import runpy
@@ -29,6 +30,15 @@ from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 NOT_SCRIPTS = ("measure.py", "graphs.py", "arenas.py")
+
+
+def arenas_module():
+    """The module that reads the arenas' statistics."""
+    places = (HERE / "arenas.py", HERE.parents[2] / "analyzer/emulation/inside/arenas.py")
+    spec = importlib.util.spec_from_file_location("arenas", next(path for path in places if path.exists()))
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
 class Nvml:
@@ -73,20 +83,14 @@ class Meter:
         for name in ("__init__", "run", "run_with_iobinding", "run_with_ort_values"):
             setattr(ort.InferenceSession, name, self._told(getattr(ort.InferenceSession, name), name))
         try:
-            sys.path.insert(
-                0,
-                str(HERE if (HERE / "arenas.py").exists() else HERE.parents[2] / "analyzer/emulation/inside"),
-            )
-            from arenas import Arenas
-
             probe = os.environ.get("PROBE", str(HERE / "probe.so"))
+            if not Path(probe).exists():
+                subprocess.run(["cc", "-shared", "-fPIC", "-o", probe, HERE / "probe.c"], check=True)
             base = ctypes.CDLL(probe).serving_api_base
             base.restype = ctypes.c_void_p
-            self._arenas = Arenas(probe, base)
+            self._arenas = arenas_module().Arenas(probe, base)
         except Exception as error:
             self.marks.append({"what": "no statistics", "error": repr(error)})
-        finally:
-            del sys.path[0]
 
     def _told(self, call, name):
         def told(session, *args, **keywords):
@@ -130,7 +134,6 @@ def one(script, out):
         ort.preload_dlls()
     row |= {"onnxruntime": ort.__version__, "device": meter.nvml.name}
     meter.watch(ort)
-    sys.path.insert(0, str(HERE))
     sys.argv = [script]
     try:
         runpy.run_path(str(HERE / script), run_name="__main__")
@@ -141,6 +144,12 @@ def one(script, out):
     Path(out).write_text(json.dumps({**row, "marks": meter.marks}), encoding="utf-8")
     sys.stdout.flush()
     os._exit(0)
+
+
+def _environment():
+    """The environment's variables with which scripts find what lies beside them."""
+    paths = (str(HERE), os.environ.get("PYTHONPATH", ""))
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths))}
 
 
 def main(out, *scripts):
