@@ -116,12 +116,13 @@ class Recorded:
 def recorded(
     path: Path,
     runs: Sequence[Mapping[str, Any]],
+    results: Sequence[Mapping[str, Any]],
     settings: SessionOptions,
     provider: Provider,
     profile: DeviceProfile,
 ) -> Recorded:
-    """Make and run a file's session, once for each of `runs` (its inputs, in the words of
-    `inside/session.py`). Raises RunError where the process was ended, AnalyzerError where the emulated
+    """Make and run a file's session, once for each of `runs` and `results` (its inputs and
+    outputs, in the words of `inside/session.py`). Raises RunError where the process was ended, AnalyzerError where the emulated
     runtime is not there."""
     answers = SessionAnswers(profile, str(provider.python), settings.cudnn_conv_algo_search)
     job = {
@@ -129,8 +130,11 @@ def recorded(
         "runs": runs,
         "session": settings.attributes(),
         "entries": settings.entries(),
-        "provider": settings.provider_options(),
+        "provider": settings.provider_options()
+        | ({"enable_cuda_graph": "1"} if settings.enable_cuda_graph else {}),
         "run": settings.run_entries(),
+        "binding": settings.io_binding,
+        "results": results,
     }
     endless = replace(profile, capacity_bytes=_ENDLESS, listed_bytes=_ENDLESS)
     with (
