@@ -121,9 +121,9 @@ def recorded(
     provider: Provider,
     profile: DeviceProfile,
 ) -> Recorded:
-    """Make and run a file's session, once for each of `runs` and `results` (its inputs and
-    outputs, in the words of `inside/session.py`). Raises RunError where the process was ended, AnalyzerError where the emulated
-    runtime is not there."""
+    """Make and run a file's session, once for each of `runs` and `results` (its inputs and outputs, in the
+    words of `inside/session.py`). Raises RunError where the process was ended, AnalyzerError where the
+    emulated runtime is not there."""
     answers = SessionAnswers(profile, str(provider.python), settings.cudnn_conv_algo_search)
     job = {
         "path": str(path),

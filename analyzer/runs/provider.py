@@ -39,7 +39,10 @@ from analyzer.runtimes.onnxruntime.session import RUNS
 from analyzer.targets import Target
 
 _PAGE_BYTES = 4096
-_NUMPY = frozenset("float16 float32 float64 int8 int16 int32 int64 uint8 uint16 uint32 uint64 bool".split())
+_NUMPY = frozenset(
+    ("float16", "float32", "float64", "bool")
+    + tuple(f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64))
+)
 _NAMED = 3  # nodes that a note names
 
 

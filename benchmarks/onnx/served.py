@@ -70,4 +70,3 @@ def off(figure: int, measured: Sequence[int]) -> float:
 def _range(figures: Sequence[int]) -> str:
     ends = dict.fromkeys(f"{nbytes / MIB:,.0f}" for nbytes in (min(figures), max(figures)))
     return f"[{' to '.join(ends)}]"
-
