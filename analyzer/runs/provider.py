@@ -39,10 +39,8 @@ from analyzer.runtimes.onnxruntime.session import RUNS
 from analyzer.targets import Target
 
 _PAGE_BYTES = 4096
-_NUMPY = frozenset(
-    ("float16", "float32", "float64", "bool")
-    + tuple(f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64))
-)
+_INTEGERS = (f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64))
+_NUMPY = frozenset(("float16", "float32", "float64", "bool", *_INTEGERS))
 _NAMED = 3  # nodes that a note names
 
 
