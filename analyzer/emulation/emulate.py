@@ -8,6 +8,7 @@ import socket
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -160,10 +161,12 @@ def _recorded(
             record = _ran(program, options, job, exchange, build.python, variables, Path(folder))
             serves = "events" not in record and bool(record.get("session_marks"))
             if serves and time.monotonic() - begun < _AGAIN_SECONDS and record["ended"]["how"] == "ended":
-                record["others"] = [
-                    _ran(program, options, job, exchange, build.python, variables, Path(folder), silent=True)
-                    for _ in range(_MORE_ORDERS)
-                ]
+                record["others"] = others = list[dict[str, Any]]()
+                for _ in range(_MORE_ORDERS):
+                    with suppress(RunError):  # it was ended: what is known is of those that were not
+                        others.append(
+                            _ran(program, options, job, exchange, build.python, variables, Path(folder), True)
+                        )
         notes = box.notes()  # on the program's files: the emulation's own are gone
     if "events" not in record and not serves:
         message = record["ended"].get("message", "")

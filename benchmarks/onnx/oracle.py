@@ -31,6 +31,7 @@ from benchmarks.onnx.cuda import SAME
 
 RECORDED = ROOT / "tests/data/onnx/oracle.json.gz"
 SEEDS = 60
+RELEASE = "1.30"  # of the provider that is asked
 _CHUNK = 256  # bytes of the arena's smallest chunk
 _KINDS = ("b", "o", "r")
 
@@ -127,7 +128,7 @@ def provided(path: Path, python: str) -> dict[str, Any]:
 def _options() -> Any:
     from analyzer.options import Options
 
-    return Options(device="h200", runtime_options=SAME)
+    return Options(device="h200", runtime_options=SAME, release={"onnxruntime": RELEASE})
 
 
 def _answer(analysis: Any) -> dict[str, Any]:
