@@ -135,6 +135,8 @@ def _answer(analysis: Any) -> dict[str, Any]:
     from analyzer.runtimes.events import Event, Malloc
 
     estimate, stages = analysis.estimate, [Counter[int]()]
+    if estimate.refused:
+        return {"error": estimate.refused[0]}
     for event in analysis.prediction.events:
         if isinstance(event, Event):
             stages.append(Counter())
