@@ -109,7 +109,7 @@ def command(script: str, arguments: tuple[str, ...], **options: Any) -> int:
         estimate = emulate(
             name,
             arguments,
-            python=reach.python(options["python"]),
+            python=reach.python(options["python"], name),
             ranks=options["nproc_per_node"],
             rank=options["rank"],
             **keywords,

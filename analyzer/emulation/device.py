@@ -43,6 +43,8 @@ def described(profile: DeviceProfile, cuda: tuple[int, int], count: int = 1) -> 
         "cusolver_code": modules.get("cusolver", 0),
         "cufft_code": modules.get("cufft", 0),
         "kernels_code": modules.get("kernels", 0),
+        "launched_code": modules.get("launched", 0),
+        "searched_code": modules.get("searched", 0),
         "multicast": int(count > 1 and profile.name in BEHIND_SWITCHES),
         "known": KNOWN_BYTES,
     }

@@ -76,22 +76,25 @@ def find_provider(python: str | os.PathLike[str] | None) -> Provider:
     return Provider(path, version, release, tuple(sorted({*needed, *_CUDNN})))
 
 
-class _ConvolutionAnswers(CudnnAnswers):
-    """cuDNN for ONNX Runtime: of a convolution the plan that its provider takes. guessed: a workspace's bytes
-    -> by how many it may be more or less, where cuDNN was not asked."""
+class SessionAnswers(CudnnAnswers):
+    """cuDNN for ONNX Runtime: of a convolution the plan that its provider takes. search: how sessions have it
+    chosen that do not say so with their question; "": such are PyTorch's. guessed: a workspace's bytes -> by
+    how many it may be more or less, where cuDNN was not asked."""
 
-    def __init__(self, profile: DeviceProfile, python: str, search: str) -> None:
+    def __init__(self, profile: DeviceProfile, python: str, search: str = "") -> None:
         super().__init__(profile, python)
-        self._search = search
+        self._search = self._current = search
         self.guessed: dict[int, int] = {}
 
     def plans(self, question: EmulatedQuestion) -> list[int]:
         """As for PyTorch; the list of the fallback heuristics, which DEFAULT asks for, is one of its own."""
-        return super().plans({**question, "mode": _LISTED})
+        self._current = question.get("search", self._search)
+        return super().plans({**question, "mode": _LISTED} if self._current else question)
 
     def _convolution(self, call: Convolution, y_shape: tuple[int, ...], fused: bool) -> list[int]:
-        del fused  # its bias changes no workspace
-        (workspace,) = self._choices.frontend([Question(call, y_shape, self._search)])
+        if not self._current:
+            return super()._convolution(call, y_shape, fused)
+        (workspace,) = self._choices.frontend([Question(call, y_shape, self._current)])
         nbytes = workspace.nbytes
         if workspace.source == UNKNOWN:
             nbytes = max(nbytes, 1)
@@ -113,21 +116,25 @@ class Recorded:
 def recorded(
     path: Path,
     runs: Sequence[Mapping[str, Any]],
+    results: Sequence[Mapping[str, Any]],
     settings: SessionOptions,
     provider: Provider,
     profile: DeviceProfile,
 ) -> Recorded:
-    """Make and run a file's session, once for each of `runs` (its inputs, in the words of
-    `inside/session.py`). Raises RunError where the process was ended, AnalyzerError where the emulated
-    runtime is not there."""
-    answers = _ConvolutionAnswers(profile, str(provider.python), settings.cudnn_conv_algo_search)
+    """Make and run a file's session, once for each of `runs` and `results` (its inputs and outputs, in the
+    words of `inside/session.py`). Raises RunError where the process was ended, AnalyzerError where the
+    emulated runtime is not there."""
+    answers = SessionAnswers(profile, str(provider.python), settings.cudnn_conv_algo_search)
     job = {
         "path": str(path),
         "runs": runs,
         "session": settings.attributes(),
         "entries": settings.entries(),
-        "provider": settings.provider_options(),
+        "provider": settings.provider_options()
+        | ({"enable_cuda_graph": "1"} if settings.enable_cuda_graph else {}),
         "run": settings.run_entries(),
+        "binding": settings.io_binding,
+        "results": results,
     }
     endless = replace(profile, capacity_bytes=_ENDLESS, listed_bytes=_ENDLESS)
     with (

@@ -146,10 +146,11 @@ def environment(
 
 @dataclass(frozen=True, slots=True)
 class LaunchedProcess:
-    """A command and its environment variables."""
+    """A command and its environment variables. silent: what it prints is dropped."""
 
     command: Sequence[str | os.PathLike[str]]
     variables: Mapping[str, str]
+    silent: bool = False
 
 
 def way_it_ended(code: int) -> str:
@@ -189,7 +190,8 @@ def _together(
                     subprocess.Popen(
                         process.command,
                         env=dict(process.variables),
-                        stdout=child.error_stream(),
+                        stdout=subprocess.DEVNULL if process.silent else child.error_stream(),
+                        stderr=subprocess.DEVNULL if process.silent else None,
                         start_new_session=True,
                     )
                 )

@@ -26,6 +26,7 @@ from analyzer import releases, sandbox
 from analyzer.analysis import Analysis
 from analyzer.engines import ENGINES, Engine
 from analyzer.engines.emulated import Request, emulate
+from analyzer.engines.sessions import has_sessions, has_sessions_alone
 from analyzer.errors import AnalyzerError, CaptureError, MissingDependencyError, OptionError
 from analyzer.options import Keywords, Options, takes_options, words_of
 from analyzer.pipeline.diagnosis import diagnosed
@@ -43,6 +44,10 @@ if TYPE_CHECKING:
 Progress = Callable[[str], None]
 _BUILD_PACKAGES = ("nvidia", "torch", "triton")
 _Build = TypeVar("_Build")
+_PROVIDER_HINT = (
+    "ONNX Runtime's own CUDA provider runs it without a GPU: analyze engine install onnxruntime-gpu"
+)
+_SESSIONS = "sessions of ONNX Runtime are not followed: what they take of the GPU is not in the figures"
 _INTERRUPTED = "interrupted"  # `pipeline/program.py`
 
 
@@ -98,7 +103,9 @@ class EngineChoice:
         """Analyse a whole program, as one rank of a job. Raises AnalyzerError."""
         from analyzer.pipeline.program import follow
 
-        def request(build: Torch) -> Request:
+        alone, with_sessions = has_sessions_alone(script), has_sessions(script)
+
+        def request(build: Torch | Provider) -> Request:
             from analyzer.runs import jobs
 
             program_options = replace(options, runtime_options={}, release={}, strict=False)
@@ -127,9 +134,15 @@ class EngineChoice:
             except sandbox.UnprotectedError as refused:
                 raise OptionError(*refused.args) from None
             analysis = diagnosed(analysis)
-            return Answer(analysis.estimate, analysis, error)
+            estimate = analysis.estimate
+            if with_sessions:
+                estimate = replace(estimate, caveats=(*estimate.caveats, _SESSIONS))
+                analysis = replace(analysis, estimate=estimate)
+            return Answer(estimate, analysis, error)
 
         several = job is not None and job.world_size > job.local_world_size
+        if alone:
+            return self._answer(trace, self._serving_emulation(request, options), at_once=True)
         emulation = self._torch_emulation(request, options)
         return self._answer(trace, emulation, "jobs of several machines" if several else "")
 
@@ -166,10 +179,19 @@ class EngineChoice:
         return self._answer(trace, self._torch_emulation(request, options), not_emulated)
 
     def _answer(
-        self, trace: Callable[[], Answer], emulation: Emulation[_Build], not_emulated: str = ""
+        self,
+        trace: Callable[[], Answer],
+        emulation: Emulation[_Build],
+        not_emulated: str = "",
+        at_once: bool = False,
     ) -> Answer:
         """Return the answer of the engine chosen. not_emulated: what it is that no engine emulates, "" for
-        what can be emulated."""
+        what can be emulated. at_once: tracing follows none of it, so that it is not tried where a build is
+        within reach."""
+        if self.engine == "auto" and at_once and (build := emulation.find()) is not None:
+            if self.progress is not None:
+                self.progress(f"sessions of ONNX Runtime are not traced; emulating {emulation.name(build)}")
+            return Answer(emulation.run(build))
         if self.engine == "emulate":
             if not_emulated:
                 raise OptionError(f"{not_emulated} are not emulated", "leave --engine out")
@@ -212,6 +234,21 @@ class EngineChoice:
             return None, f"emulated, {name} gets no further: {ended}"
         note = f"tracing was uncertain: {doubt}; so {name} itself was run, emulated"
         return replace(estimate, notes=(note, *estimate.notes)), ""
+
+    def _serving_emulation(
+        self, request: Callable[[Provider], Request], options: Options
+    ) -> Emulation[Provider]:
+        """Return ONNX Runtime's own CUDA provider, for a request."""
+        from analyzer.engines.reach import provider_within_reach
+
+        return Emulation(
+            wanted="onnxruntime-gpu",
+            hint=_PROVIDER_HINT,
+            find=lambda: provider_within_reach(self.python),
+            is_wanted=lambda build: _is_wanted_release("onnxruntime", build.version, options),
+            name=lambda build: f"ONNX Runtime {build.version}",
+            run=lambda build: self._emulate(request(build)),
+        )
 
     def _torch_emulation(self, request: Callable[[Torch], Request], options: Options) -> Emulation[Torch]:
         """Return PyTorch's own CUDA build, for a request."""
@@ -266,7 +303,7 @@ def _session_emulation(
 
     return Emulation(
         wanted="onnxruntime-gpu",
-        hint="ONNX Runtime's own CUDA provider runs it without a GPU: analyze engine install onnxruntime-gpu",
+        hint=_PROVIDER_HINT,
         find=find,
         is_wanted=lambda build: _is_wanted_release("onnxruntime", build.version, options),
         name=lambda build: f"ONNX Runtime {build.version}",
@@ -325,7 +362,7 @@ def _install_hint() -> str:
     return f"PyTorch's own CUDA build runs it without a GPU: analyze engine install {store.DEFAULT}"
 
 
-def _packages(build: Torch) -> tuple[str, ...]:
+def _packages(build: Torch | Provider) -> tuple[str, ...]:
     """Return this Python's package folders for an environment that this tool made with PyTorch alone."""
     from analyzer.engines import store
 

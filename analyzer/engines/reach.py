@@ -12,6 +12,7 @@ from analyzer import releases
 from analyzer.emulation.inference import Provider, find_provider
 from analyzer.emulation.launch import Torch, find_torch
 from analyzer.engines import store
+from analyzer.engines.sessions import has_sessions_alone
 from analyzer.errors import AnalyzerError
 
 _Build = TypeVar("_Build")
@@ -47,12 +48,14 @@ def _first(
     return None
 
 
-def python(given: str | None) -> str | None:
-    """Return the Python whose PyTorch is emulated where a command needs one: the one given, the one that
-    `ANALYZER_PYTHON` names, else that of the build within reach; None: there is none."""
-    if (named := given or os.environ.get("ANALYZER_PYTHON")) or (build := within_reach()) is None:
-        return named or None
-    return str(build.python)
+def python(given: str | None, script: str = "") -> str | None:
+    """Return the Python whose PyTorch is emulated where a command needs one (ONNX Runtime, for a script that
+    has sessions of it alone): the one given, the one that `ANALYZER_PYTHON` names, else that of the build
+    within reach; None: there is none."""
+    if named := given or os.environ.get("ANALYZER_PYTHON"):
+        return named
+    build = provider_within_reach() if has_sessions_alone(script) else within_reach()
+    return None if build is None else str(build.python)
 
 
 def places(package: str, near: releases.Release) -> Iterator[Path]:

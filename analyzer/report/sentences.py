@@ -287,10 +287,12 @@ def estimate_rows(estimate: Estimate) -> tuple[tuple[str, int, str], ...]:
 def rows_after_runs(estimate: Estimate) -> tuple[tuple[str, int, int, int], ...]:
     """Return what is left after each run: its name and batch, bytes in use, held, and of the device.
 
-    Nothing where every run is alike and nothing is given back: that is what the table of estimates says.
+    Nothing where every run of a file is alike and nothing is given back: that is what the table of estimates
+    says.
     """
-    rows = estimate.after_runs
-    if not rows or (not estimate.options.get("batches") and rows[-1].reserved >= estimate.peak_reserved):
+    rows, of_file = estimate.after_runs, estimate.target.lower().endswith(".onnx")
+    differs = bool(estimate.options.get("batches")) or not of_file
+    if not rows or (not differs and rows[-1].reserved >= estimate.peak_reserved):
         return ()
     return tuple(
         (

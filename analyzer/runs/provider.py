@@ -6,7 +6,7 @@
 3. The session's requests take the place of those that are worked out from the file; everything behind them
    is the same (`runtimes/onnxruntime/runtime.predicted`).
 
-Not modelled: IO binding, CUDA graphs, arenas that sessions share.
+Not modelled: arenas that sessions share (a script with them is emulated as a whole).
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ from analyzer.results.estimate import Estimate
 from analyzer.runs import feeds
 from analyzer.runtimes.base import Source
 from analyzer.runtimes.onnxruntime import SessionOptions, SessionPrediction, advice, parse
+from analyzer.runtimes.onnxruntime.graph import RuntimeGraph
 from analyzer.runtimes.onnxruntime.load import load
 from analyzer.runtimes.onnxruntime.provided import Provided, SessionRecord
 from analyzer.runtimes.onnxruntime.runtime import OnnxRuntime, predicted, within_budget
@@ -38,6 +39,8 @@ from analyzer.runtimes.onnxruntime.session import RUNS
 from analyzer.targets import Target
 
 _PAGE_BYTES = 4096
+_INTEGERS = (f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64))
+_NUMPY = frozenset(("float16", "float32", "float64", "bool", *_INTEGERS))
 _NAMED = 3  # nodes that a note names
 
 
@@ -83,7 +86,7 @@ class ProviderRuntime(OnnxRuntime):
         key = replace(settings, gpu_mem_limit=None), profile.name
         if key not in self._known:
             inputs = [feeds.feeds(graph, options.values) for graph in graphs]
-            self._known[key] = self._run(inputs, key[0], profile)
+            self._known[key] = self._run(inputs, [_results(graph) for graph in graphs], key[0], profile)
         answer = self._known[key]
         record = SessionRecord.of(answer.record, answer.guessed)
         apart = settings.use_device_allocator_for_initializers
@@ -106,13 +109,17 @@ class ProviderRuntime(OnnxRuntime):
         return within_budget(ask, profile, options.budget_bytes)
 
     def _run(
-        self, runs: Sequence[Mapping[str, feeds.Feed]], settings: SessionOptions, profile: DeviceProfile
+        self,
+        runs: Sequence[Mapping[str, feeds.Feed]],
+        results: Sequence[Mapping[str, Any]],
+        settings: SessionOptions,
+        profile: DeviceProfile,
     ) -> Recorded:
         """Run the session. Raises RunError where ONNX Runtime refuses it."""
         with tempfile.TemporaryDirectory(prefix="analyze-session-") as folder:
             path = without_weights(Path(self._target.path or self._target.name), Path(folder))
             described = [{name: _described(feed) for name, feed in inputs.items()} for inputs in runs]
-            answer = recorded(path, described, settings, self._provider, profile)
+            answer = recorded(path, described, results, settings, self._provider, profile)
         error = answer.record.get("error")
         if error is not None:
             version = self._provider.version
@@ -140,14 +147,22 @@ def _check(settings: SessionOptions) -> None:
     """Raise OptionError for a session that is not emulated."""
     for name, is_given in (
         ("provider=cpu", settings.provider != "cuda"),
-        ("enable_cuda_graph", settings.enable_cuda_graph),
-        ("io_binding", settings.io_binding != "none"),
         ("shared_with", bool(settings.shared_with)),
     ):
         if is_given:
             raise OptionError(
                 f"sessions with {name} are not emulated", "leave --engine emulate, or --emulated, out"
             )
+
+
+def _results(graph: RuntimeGraph) -> dict[str, Any]:
+    """Return a graph's outputs as `_described` has inputs: those of a known shape and a type of NumPy's."""
+    results: dict[str, Any] = {}
+    for name in graph.outputs:
+        value = graph.values[name]
+        if value.shape is not None and value.dtype in _NUMPY:
+            results[name] = {"shape": list(value.shape), "fill": None, "numpy": value.dtype, "number": 0}
+    return results
 
 
 def _described(feed: feeds.Feed) -> dict[str, Any]:

@@ -137,11 +137,29 @@ def test_what_it_refuses_is_said_in_its_words(tmp_path: Path, python: Path) -> N
 
 
 def test_sessions_that_are_not_emulated(tmp_path: Path, python: Path) -> None:
-    for options in ({"provider": "cpu"}, {"io_binding": "caller"}, {"enable_cuda_graph": 1}):
+    for options in ({"provider": "cpu"}, {"shared_with": str(model(tmp_path))}):
         with pytest.raises(OptionError, match="are not emulated"):
             emulated(model(tmp_path), python, runtime_options=options)
     with pytest.raises(OptionError, match="are not emulated"):
         emulated(model(tmp_path), python, mode="train")
+
+
+@pytest.mark.parametrize("binding", ["caller", "device"])
+def test_bound_tensors_are_the_caller_s(tmp_path: Path, python: Path, binding: str) -> None:
+    """The input's 32,000 bytes are no request of the session's, nor those of an output that the caller has."""
+    estimate = emulated(model(tmp_path), python, runtime_options={"io_binding": binding})
+    result = 32000 if binding == "device" else 0
+    assert estimate.peak_allocated == 4096 + 8192 + 12288 + result + 512
+    plain = emulated(model(tmp_path), python)
+    assert estimate.device_used - plain.device_used == (32000 if binding == "device" else 64000)
+
+
+def test_a_captured_graph_is_launched_with_its_own_binding(tmp_path: Path, python: Path) -> None:
+    """It runs once, so that no pattern's block comes, and without the handles of a run's own stream."""
+    estimate = emulated(model(tmp_path), python, runtime_options={"enable_cuda_graph": 1})
+    assert estimate.peak_allocated == 4096 + 8192 + 12032 + 512
+    bound = emulated(model(tmp_path), python, runtime_options={"io_binding": "caller"})
+    assert bound.device_used - estimate.device_used == 72 * 2**20
 
 
 def test_auto_asks_where_the_simulation_is_uncertain(

@@ -19,14 +19,18 @@ import sys
 import traceback
 from multiprocessing.spawn import spawn_main
 from pathlib import Path
+from types import TracebackType
 from typing import Any
+
+_OURS = f"{Path(__file__).resolve().parents[2]}/"
 
 
 class Watch:
-    """The program's recorder; `recorder`: None before it imports torch."""
+    """The program's recorders; `recorder`: None before it imports torch, `sessions`: before onnxruntime."""
 
     def __init__(self, job: dict[str, Any]) -> None:
         self.recorder: Any = None
+        self.sessions: Any = None
         self._job = job
 
     def begin(self) -> None:
@@ -36,6 +40,13 @@ class Watch:
         job = self._job
         recorder = beside("record").OperatorRecorder
         self.recorder = recorder(job["kernels"], job["device"], job["assume"], job["until"], job["history"])
+
+    def begin_sessions(self, onnxruntime: Any) -> None:
+        """Start to record ONNX Runtime's sessions."""
+        if self.sessions is None:
+            ours = (str(Path(__file__).resolve().parents[2]), str(Path(__file__).parent))
+            recorder = beside("sessions").SessionRecorder
+            self.sessions = recorder(onnxruntime, ours, self._job["device"])
 
 
 def beside(name: str) -> Any:
@@ -74,15 +85,18 @@ def _shown(error: BaseException) -> dict[str, str]:
     input) return message and hint instead."""
     if any(base.__module__ == "analyzer.errors" for base in type(error).__mro__):
         return {name: getattr(error, name) for name in ("message", "hint")}
-    ours = f"{Path(__file__).resolve().parents[2]}/"
-    first = error.__traceback__
-    while first is not None:
-        file = first.tb_frame.f_code.co_filename
-        if not (file == "<frozen runpy>" or str(Path(file).resolve()).startswith(ours)):
-            break
-        first = first.tb_next
-    traceback.print_exception(type(error), error, first or error.__traceback__)
+    traceback.print_exception(type(error), error, _of_program(error.__traceback__) or error.__traceback__)
     return {}
+
+
+def _of_program(frames: TracebackType | None) -> TracebackType | None:
+    """Return the frames without those of this folder."""
+    if frames is None:
+        return None
+    file, rest = frames.tb_frame.f_code.co_filename, _of_program(frames.tb_next)
+    if file == "<frozen runpy>" or str(Path(file).resolve()).startswith(_OURS):
+        return rest
+    return TracebackType(rest, frames.tb_frame, frames.tb_lasti, frames.tb_lineno)
 
 
 def main() -> None:
@@ -96,7 +110,9 @@ def main() -> None:
     job_file = sys.argv[1 + is_child]
     job = json.loads(Path(job_file).read_text("utf-8"))
     watch = Watch(job)
-    beside("importing").once_imported("torch", lambda _: watch.begin())
+    importing = beside("importing")
+    importing.once_imported("torch", lambda _: watch.begin())
+    importing.once_imported("onnxruntime", watch.begin_sessions)
     out = Path(sys.argv[2])
     records_fd = (
         int(sys.argv[3]) if is_child else os.open(f"{out}.children", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
@@ -137,6 +153,8 @@ def main() -> None:
     record: dict[str, Any] = {"ended": ended}
     if job["figures"] and watch.recorder is not None and sys.modules["torch"].cuda.is_initialized():
         record |= watch.recorder.close()
+    if job["figures"] and watch.sessions is not None:
+        record |= watch.sessions.close()
     names.clear()
     out.write_text(json.dumps(record), "utf-8")
     sys.stdout.flush()

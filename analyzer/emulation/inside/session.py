@@ -68,6 +68,26 @@ def _feed(described: dict[str, Any]) -> Any:
     return ort.OrtValue.ortvalue_from_numpy_with_onnx_type(array, described["number"])
 
 
+def _binding(session: Any, feeds: dict[str, Any], results: dict[str, Any]) -> Any:
+    """Return a session's binding: inputs lie on the device, and so do those of the outputs that `results`
+    describes; it is the session that allocates others there."""
+    import onnxruntime as ort
+
+    binding = session.io_binding()
+    for name, described in feeds.items():
+        value = _feed(described)
+        if not isinstance(value, ort.OrtValue):
+            value = ort.OrtValue.ortvalue_from_numpy(value, "cuda", 0)
+        binding.bind_ortvalue_input(name, value)
+    for output in session.get_outputs():
+        if output.name in results:
+            value = ort.OrtValue.ortvalue_from_numpy(_feed(results[output.name]), "cuda", 0)
+            binding.bind_ortvalue_output(output.name, value)
+        else:
+            binding.bind_output(output.name, "cuda")
+    return binding
+
+
 def _options(job: dict[str, Any], prefix: str) -> Any:
     import onnxruntime as ort
 
@@ -160,13 +180,28 @@ def _followed(job: dict[str, Any], prefix: str, log: Callable[[], str]) -> dict[
         for key, value in job["run"].items():
             how.add_run_config_entry(key, value)
         names = [item.name for item in session.get_inputs()]
-        for feeds in job["runs"]:
-            session.run(None, {name: _feed(feeds[name]) for name in names if name in feeds}, how)
+        bindings: dict[str, Any] = {}  # a captured graph wants the addresses it was captured with
+        callers: list[tuple[int, int]] = []  # when the caller asked for memory
+        for feeds, results in zip(job["runs"], job["results"], strict=True):
+            given = {name: feeds[name] for name in names if name in feeds}
+            if job["binding"] == "none":
+                session.run(None, {name: _feed(feed) for name, feed in given.items()}, how)
+            else:
+                sizes = json.dumps(given)
+                if sizes not in bindings:
+                    begun = time.time_ns()
+                    bindings[sizes] = _binding(session, given, results if job["binding"] == "caller" else {})
+                    callers.append((begun, time.time_ns()))
+                session.run_with_iobinding(bindings[sizes], how)
             record["marks"].append(time.time_ns())
     except Exception as error:
         record["error"] = str(error)
         return record
-    record["requests"] = _requests()
+    record["requests"] = [
+        request
+        for request in _requests()
+        if not any(since <= request[0] <= until for since, until in callers)
+    ]
     local = ctypes.CDLL(None).emulated_local_bytes
     local.restype = ctypes.c_uint64
     record["local_bytes"] = local(0)
@@ -183,7 +218,8 @@ def _followed(job: dict[str, Any], prefix: str, log: Callable[[], str]) -> dict[
 def main() -> None:
     """JOB: a JSON file with "path", "runs" (each: input -> "shape", "numpy" dtype, "fill", "number" of its
     ONNX type where NumPy has none), "session" (attributes), "entries" (its configuration), "provider", "run"
-    (configuration); OUT: the file for the record."""
+    (configuration), "binding" (where inputs and outputs lie: "none", "caller", "device"), "results" (each
+    run's, as inputs are described); OUT: the file for the record."""
     ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG: it does not outlive whoever started it
     warnings.simplefilter("ignore")
     job, out = json.loads(Path(sys.argv[1]).read_text("utf-8")), Path(sys.argv[2])

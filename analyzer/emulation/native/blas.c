@@ -11,7 +11,11 @@ ANSWER int cublasCreate_v2(void **handle) {
 }
 ANSWER const char *cublasGetStatusName(int status) { return status ? "CUBLAS_STATUS_NOT_SUPPORTED" : "CUBLAS_STATUS_SUCCESS"; }
 ANSWER const char *cublasGetStatusString(int status) { return status ? "the functionality is not emulated" : "success"; }
-ANSWER int cublasDestroy_v2(void *handle) { free(handle); return OK; }
+ANSWER int cublasDestroy_v2(void *handle) {
+  LOCKED process_cublas_gone();
+  free(handle);
+  return OK;
+}
 ANSWER int cublasSetStream_v2(Handle *handle, void *stream) { handle->stream = stream; return OK; }
 ANSWER int cublasGetStream_v2(Handle *handle, void **stream) { *stream = handle->stream; return OK; }
 ANSWER int cublasSetWorkspace_v2(Handle *handle, void *workspace, size_t bytes) { (void)handle; (void)workspace; (void)bytes; return OK; }

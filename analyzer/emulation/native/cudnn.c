@@ -168,7 +168,12 @@ static int ask_for_plans(struct descriptor *heuristics) {
   if (graph == NULL || mode == NULL) return BAD_PARAM;
   struct line line = {0};
   int64_t *numbers;
-  line_add(&line, "{\"about\":\"cudnn.plans\",\"mode\":%d,\"graph\":", *(int *)mode->elements);
+  line_add(&line, "{\"about\":\"cudnn.plans\",\"mode\":%d,", *(int *)mode->elements);
+  if (convolution_search()) {
+    line_add(&line, "\"search\":\"%s\",", convolution_search());
+    if (!strcmp(convolution_search(), "EXHAUSTIVE")) LOCKED process_search();
+  }
+  line_add(&line, "\"graph\":");
   write_descriptor(&line, graph);
   line_add(&line, "}");
   int64_t count = question_ask(&line, &numbers);

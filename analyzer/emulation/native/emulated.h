@@ -22,7 +22,8 @@ typedef struct {
   char name[128];
   int count, multicast, major, minor, cuda; /* cuda: 13000 for CUDA 13.0, the release PyTorch was built with */
   int sm_count, threads_per_sm, blocks_per_sm, shared_per_sm, shared_per_block, l2;
-  uint64_t capacity, listed, driver, context, first_kernel, cublas_code, cudnn_code, cusolver_code, cufft_code, kernels_code;
+  uint64_t capacity, listed, driver, context, first_kernel, cublas_code, cudnn_code, cusolver_code, cufft_code, kernels_code,
+      launched_code, searched_code; /* of a provider, with the first kernel, and with the first search among cuDNN's plans */
   uint64_t known; /* contents of copies up to so many bytes are kept */
 } Device;
 const Device *the_device(void);
@@ -39,7 +40,10 @@ int on_device(uint64_t address);                  /* which device, -1: none */
 void process_launches(int kind);                  /* 1 plain, 2 stack, 3 asserting: allocators/process.py */
 int process_local(uint64_t frame);                /* a kernel whose threads take so much local memory; 0: no room */
 void process_cublas(void);
+void process_cublas_gone(void); /* a handle is destroyed */
 void process_cudnn(void);
+void process_kernel(void);                        /* a kernel was launched */
+void process_search(void);                        /* a provider searched among cuDNN's plans */
 enum { LIBRARY_CUFFT, LIBRARY_CUSOLVER };
 void process_library(int which);                     /* its code: cuFFT's once, cuSOLVER's for each handle */
 void process_streams(void);                          /* one more stream */
@@ -68,6 +72,8 @@ int capability_of(const void *stub); /* of the code a device runs for a kernel: 
 int nothing_runs(void);              /* no library that is loaded has code for the device */
 
 /* inference.c */
+void device_noted(uint64_t address, uint64_t bytes); /* what cudaMalloc took (bytes) or cudaFree gave back (0), where that is written down */
+const char *convolution_search(void);                /* how this thread's session has cuDNN's plans chosen, NULL: it has not said */
 void read_by_host(uint64_t bytes); /* where a provider's requests are written down */
 
 /* streams.c */

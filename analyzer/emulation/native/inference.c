@@ -5,6 +5,9 @@
    2. With `gpu_external_alloc` and `gpu_external_free` (provider options) the provider asks the two functions below for memory, in
       place of its arena. Each request is written down with its time; inside/session.py reads them with `emulated_requests`.
 
+   3. A session says how its convolutions' plans are chosen, before it calls cuDNN. As a library of custom operators, of which it has
+      none, this one is told where ONNX Runtime's interface lies (inside/arenas.py).
+
    Signatures: cudnn_ops.h, cudnn_cnn.h of the wheel nvidia-cudnn-cu13 9.19;
    ONNX Runtime, core/providers/cuda/cuda_allocator.h (CUDAExternalAllocator). */
 #include "emulated.h"
@@ -61,4 +64,16 @@ ANSWER void *emulated_take(size_t bytes) {
 }
 ANSWER void emulated_give(void *address) { LOCKED if (device_give((uint64_t)(uintptr_t)address)) note((uint64_t)(uintptr_t)address, 0); }
 ANSWER void emulated_empty(void) {}
+/* The same for a program with arenas of its own: what these take of the device. */
+static int noting;
+ANSWER void emulated_note_device(int on) { noting = on; }
+void device_noted(uint64_t address, uint64_t bytes) { if (noting && address) note(address, bytes); }
 ANSWER const Request *emulated_requests(size_t *count) { *count = request_count; return requests; }
+
+/* -- for inside/sessions.py ---------------------------------------------------------------------------------------------- */
+static _Thread_local char search[16];
+ANSWER void emulated_search(const char *name) { snprintf(search, sizeof search, "%s", name); }
+const char *convolution_search(void) { return *search ? search : NULL; }
+static const void *api_base; /* OrtApiBase (onnxruntime_c_api.h) */
+ANSWER void *RegisterCustomOps(void *options, const void *base) { (void)options; api_base = base; return NULL; }
+ANSWER const void *emulated_api_base(void) { return api_base; }

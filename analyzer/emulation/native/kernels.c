@@ -16,6 +16,7 @@ static int launched(const void *kernel, void *stream) {
   LOCKED {
     launch_count++;
     process_launches(1);
+    process_kernel();
     has_room = process_local((uint64_t)needs_of(kernel).local);
   }
   if (!has_room) return fail(OUT_OF_MEMORY);

@@ -20,7 +20,7 @@ typedef struct {
   Ranges holes, chunks, ranges, gaps, live;
   uint64_t lowest, origin, frame, page_bytes, besides, most_besides, streams, stream_pages, graph_pages;
   int64_t graph_nodes, graph_instances;
-  int ready, had_kernel, has_handle, has_kernels_code, has_cufft;
+  int ready, had_kernel, has_handle, has_kernels_code, has_cufft, has_launched, has_searched;
 } Space;
 static Space spaces[DEVICES];
 
@@ -179,6 +179,12 @@ void process_launches(int kind) {
   }
   if (had < 3 && kind >= 3) pages(s, 10 * MIB);
 }
+static void load_once(int *has, uint64_t code) {
+  if (!*has) space_of(current_device())->besides += code;
+  *has = 1;
+}
+void process_kernel(void) { load_once(&space_of(current_device())->has_launched, the_device()->launched_code); }
+void process_search(void) { load_once(&space_of(current_device())->has_searched, the_device()->searched_code); }
 /* Local memory lies beside the allocator for every thread the device can hold at once: as much as the stack's limit, or a launched
    kernel's if that is more, and it is never given back ("The driver automatically increases the per-thread stack size for each kernel
    launch as needed. This size isn't reset", CUDA driver API, cuCtxSetLimit). By `mem_get_info` on an H100 (driver 580): to the byte, for
@@ -212,6 +218,9 @@ void process_cublas(void) {
   handle_of(s, the_device()->cublas_code);
   pages(s, 64 * MIB);
 }
+/* By NVML on an H200 (driver 580, onnxruntime-gpu 1.30): of a session that ends, the 64 MiB of each of its two handles are given back,
+   and nothing of cuDNN's (tests/data/h200/onnx_serving.json.gz). */
+void process_cublas_gone(void) { space_of(current_device())->besides -= the_device()->cublas_code; }
 void process_cudnn(void) {
   Space *s = space_of(current_device());
   handle_of(s, the_device()->cudnn_code);
@@ -381,7 +390,10 @@ ANSWER int cuMemGetAddressRange_v2(uint64_t *base, size_t *bytes, uint64_t addre
 /* -- the runtime's functions ------------------------------------------------------------------------------------------ */
 
 ANSWER int cudaMalloc(void **address, size_t bytes) {
-  LOCKED *address = bytes ? (void *)(uintptr_t)device_take(current_device(), bytes) : NULL;
+  LOCKED {
+    *address = bytes ? (void *)(uintptr_t)device_take(current_device(), bytes) : NULL;
+    device_noted((uint64_t)(uintptr_t)*address, bytes);
+  }
   return *address || !bytes ? OK : fail(OUT_OF_MEMORY);
 }
 /* Managed memory is the host's here: which of its pages lie on the device depends on who touched them last, and none are counted. */
@@ -404,7 +416,10 @@ ANSWER int cudaMemAdvise(void) { return OK; }
 ANSWER int cudaFree(void *address) {
   uint64_t given = 1;
   if (address && take_managed((uint64_t)(uintptr_t)address)) { free(address); return OK; }
-  if (address) LOCKED given = device_give((uint64_t)(uintptr_t)address);
+  if (address) LOCKED {
+    given = device_give((uint64_t)(uintptr_t)address);
+    device_noted((uint64_t)(uintptr_t)address, 0);
+  }
   return given ? OK : fail(INVALID_VALUE);
 }
 ANSWER int cuMemAlloc_v2(uint64_t *address, size_t bytes) {

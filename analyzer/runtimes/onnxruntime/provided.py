@@ -30,7 +30,14 @@ from analyzer.runtimes.onnxruntime.rules import CONVOLUTION, EMULATED, MEMORY_PA
 
 _PROVIDERS = {"CUDAExecutionProvider": "cuda", "CPUExecutionProvider": "cpu"}
 # ONNX Runtime's names of element types where they are not ours.
-_DTYPES = {"float": "float32", "double": "float64"}
+_DTYPES = {
+    "float": "float32",
+    "double": "float64",
+    "Float8E4M3FN": "float8_e4m3fn",
+    "Float8E4M3FNUZ": "float8_e4m3fnuz",
+    "Float8E5M2": "float8_e5m2",
+    "Float8E5M2FNUZ": "float8_e5m2fnuz",
+}
 
 
 class Request(NamedTuple):

@@ -166,6 +166,14 @@ def test_what_the_graph_returns_is_computed_by_itself() -> None:
     assert len(after(cleanup.common_subexpressions, graph)) == 2
 
 
+def test_what_the_graph_returns_stays_of_equal_computations() -> None:
+    """As onnxruntime 1.31 writes it down (`optimized_model_filepath`, basic): an output that comes first in execution order."""
+    graph = build("Exp x -> a; Neg a -> z; Exp x -> y", {"x": (2,)}, outputs=("y", "z"))
+    assert sorted(after(cleanup.common_subexpressions, graph)) == ["Exp x -> y", "Neg y -> z"]
+    graph = build("Exp x -> y; Exp x -> a; Neg a -> z", {"x": (2,)}, outputs=("y", "z"))
+    assert len(after(cleanup.common_subexpressions, graph)) == 3
+
+
 # Folding
 
 

@@ -162,14 +162,15 @@ def share_constants(editor: Editor) -> None:
 
 
 def common_subexpressions(editor: Editor) -> None:
-    """Nodes of the same operator, inputs and attributes are one; the first in execution order stays."""
+    """Nodes of the same operator, inputs and attributes are one: the first in execution order stays, and what
+    makes an output of the graph."""
     first: dict[tuple[Any, ...], Node] = {}
     for node in editor.order():
-        if node.bodies or node.op in _NOT_SHARED or any(name in editor.final for name in node.outputs):
+        if node.bodies or node.op in _NOT_SHARED:
             continue
         key = (node.op, node.domain, tuple(node.inputs), len(node.outputs), _attributes(node))
         kept = first.setdefault(key, node)
-        if kept is node:
+        if kept is node or any(name in editor.final for name in node.outputs):
             continue
         for old, new in zip(node.outputs, kept.outputs, strict=True):
             if old and new:
