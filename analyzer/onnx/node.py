@@ -115,7 +115,7 @@ def _schema(operator: str, opset: int) -> _Schema | None:
     if onnx.defs.has(operator):
         for version in (opset, onnx.defs.onnx_opset_version()):
             try:
-                schema = onnx.defs.get_schema(operator, version, "")
+                schema: Any = onnx.defs.get_schema(operator, version, "")
             except onnx.defs.SchemaError:
                 continue
             return _Schema(
