@@ -12,6 +12,7 @@ Source: `onnx/defs/schema.cc`; `docs/ContribOperators.md` of ONNX Runtime 1.31.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
@@ -50,9 +51,9 @@ def check_node(node: Any, opset: int) -> None:
     schema = _schema(node.op_type, opset) if default else None
     attributes = _CONTRIB_ATTRIBUTES
     if schema is not None:
-        _check_names(node, node.input, schema.inputs, schema.min_input, schema.max_input, "input")
-        _check_names(node, node.output, schema.outputs, schema.min_output, schema.max_output, "output")
-        attributes = {name: int(formal.type) for name, formal in schema.attributes.items()}
+        _check_names(node, node.input, schema.inputs, "input")
+        _check_names(node, node.output, schema.outputs, "output")
+        attributes = schema.attributes
     elif default or node.domain == "com.microsoft":
         least = _CONTRIB_INPUTS.get(node.op_type, 0)
         if least and not (_count(node.input) >= least and node.input[0] and node.output and node.output[0]):
@@ -78,33 +79,63 @@ def node_name(node: Any) -> str:
     return f"the {shown} that makes {display(output)!r}"
 
 
+@dataclass(frozen=True, slots=True)
+class _Names:
+    """A schema's inputs or outputs. demanded: whether each, the last one variadic, may not be left out."""
+
+    names: tuple[str, ...]
+    demanded: tuple[bool, ...]
+    least: int
+    most: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Schema:
+    inputs: _Names
+    outputs: _Names
+    attributes: dict[str, int]
+
+
 @lru_cache(maxsize=1024)
-def _schema(operator: str, opset: int) -> Any:
-    """The operator's schema in the model's operator set, or its newest one, None if ONNX has none."""
+def _schema(operator: str, opset: int) -> _Schema | None:
+    """The operator's schema in the model's operator set, or its newest one, None if ONNX has none. ONNX
+    makes new objects of everything in it at each question, which is asked for each node."""
     import onnx
+
+    option = onnx.defs.OpSchema.FormalParameterOption
+
+    def names(formals: Any, demanded: tuple[Any, ...], least: int, most: int) -> _Names:
+        return _Names(
+            tuple(formal.name for formal in formals),
+            tuple(formal.option in demanded for formal in formals),
+            least,
+            most,
+        )
 
     if onnx.defs.has(operator):
         for version in (opset, onnx.defs.onnx_opset_version()):
             try:
-                return onnx.defs.get_schema(operator, version, "")
+                schema: Any = onnx.defs.get_schema(operator, version, "")
             except onnx.defs.SchemaError:
                 continue
+            return _Schema(
+                names(schema.inputs, (option.Single, option.Variadic), schema.min_input, schema.max_input),
+                names(schema.outputs, (option.Single,), schema.min_output, schema.max_output),
+                {name: int(formal.type) for name, formal in schema.attributes.items()},
+            )
     return None
 
 
-def _check_names(node: Any, names: Any, formals: Any, least: int, most: int, what: str) -> None:
+def _check_names(node: Any, names: Any, formals: _Names, what: str) -> None:
     """Raise TargetError if a node has too few or too many inputs or outputs, or lacks a required one."""
-    import onnx
-
-    if not least <= _count(names) <= most:
-        wanted = least if _count(names) < least else most
-        raise TargetError(f"{node_name(node)} has {_count(names)} {what}s, not {wanted}", DAMAGED)
-    option = onnx.defs.OpSchema.FormalParameterOption
-    demanded = (option.Single, option.Variadic) if what == "input" else (option.Single,)
-    for place, name in enumerate(names if formals else ()):
-        formal = formals[min(place, len(formals) - 1)]
-        if not name and formal.option in demanded:
-            raise TargetError(f"{node_name(node)} lacks its {what} {formal.name}", DAMAGED)
+    count = _count(names)
+    if not formals.least <= count <= formals.most:
+        wanted = formals.least if count < formals.least else formals.most
+        raise TargetError(f"{node_name(node)} has {count} {what}s, not {wanted}", DAMAGED)
+    for place, name in enumerate(names if formals.names else ()):
+        if not name and formals.demanded[min(place, len(formals.names) - 1)]:
+            formal = formals.names[min(place, len(formals.names) - 1)]
+            raise TargetError(f"{node_name(node)} lacks its {what} {formal}", DAMAGED)
 
 
 def _count(names: Any) -> int:

@@ -20,7 +20,7 @@ Source: IR specification of ONNX (`docs/IR.md`), single static assignment, name 
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Container, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -42,6 +42,7 @@ from analyzer.onnx.values import constant_tensor
 
 _INTEGERS = (6, 7)  # int32, int64: the tensors that decide shapes
 _DEEPEST = 50
+Scope = tuple[Container[str], ...]  # names, in any of these
 OVERRIDABLE_IR = 4  # from this IR version on, an initializer that is an input is only its default
 
 
@@ -67,13 +68,14 @@ def prepare(
     graph: Any,
     opset: int,
     folder: Path | None = None,
-    outer: frozenset[str] = frozenset(),
+    outer: Scope = (),
     depth: int = 0,
     *,
     ir_version: int = OVERRIDABLE_IR,
 ) -> Structure:
     """Return the structure of a `GraphProto`. opset: version of ONNX's own operators; outer: values visible
-    around a subgraph; ir_version: of the file.
+    around a subgraph, of each graph by itself (5,000 subgraphs would each copy the names of the graph they
+    are in); ir_version: of the file.
 
     Raises TargetError for a value without one maker, and for a node without what its operator demands.
     """
@@ -112,8 +114,8 @@ def prepare(
                 producers[name] = node
         nodes.append(node)
         check_rank(node, shape_of)
-    scope = frozenset(inputs) | initializers.keys() | outer
-    visible = scope | producers.keys()
+    scope: Scope = (inputs, initializers, *outer)
+    visible: Scope = (producers, *scope)
     subgraphs: dict[int, dict[str, Structure]] = {}
     for node in nodes:
         _check_subgraphs(node)
@@ -128,16 +130,20 @@ def prepare(
     order = _ordered(nodes, scope, reads, producers)
     outputs = tuple(item.name for item in graph.output)
     for name in outputs:
-        if name not in visible:
+        if not _is_in(visible, name):
             raise TargetError(f"output {display(name)!r} is made by no node", "export the model again")
     declared = {item.name: from_type_proto(item.type) for item in (*graph.value_info, *graph.output)}
-    own = producers.keys() | initializers.keys() | inputs.keys()
+    own = (producers, initializers, inputs)
     used = {name for node in order for name in reads.get(id(node)) or node.input if name} | set(outputs)
-    captured = tuple(sorted(used - own)) if depth else ()
+    captured = tuple(sorted(name for name in used if not _is_in(own, name))) if depth else ()
     places = {id(node): place for place, node in enumerate(order)}
     nested = {places[key]: inner for key, inner in subgraphs.items()}
     values = (initializers, inputs, outputs, declared)
     return Structure(order, producers, *values, nested, captured, overridable)
+
+
+def _is_in(scope: Scope, name: str) -> bool:
+    return any(name in names for names in scope)
 
 
 def _check_subgraphs(node: Any) -> None:
@@ -190,22 +196,24 @@ def _duplicate_error(names: list[str], what: str) -> TargetError:
 
 
 def _ordered(
-    nodes: list[Any], available: Iterable[str], reads: Mapping[int, list[str]], producers: Mapping[str, Any]
+    nodes: list[Any], scope: Scope, reads: Mapping[int, list[str]], producers: Mapping[str, Any]
 ) -> list[Any]:
     """Return the nodes in an order that makes values before they are read, in file order if possible."""
-    done = {"", *available}
+    done = {""}
     for node in nodes:
-        if not all(name in done for name in reads.get(id(node)) or node.input):
+        if not all(name in done or _is_in(scope, name) for name in reads.get(id(node)) or node.input):
             break
         done.update(node.output)
     else:
         return nodes
-    done = {"", *available}
+    done = {""}
     place = {id(node): position for position, node in enumerate(nodes)}
     readers: dict[int, list[int]] = {}
     open_count = [0] * len(nodes)
     for position, node in enumerate(nodes):
-        for name in set(reads.get(id(node)) or node.input) - done:
+        for name in set(reads.get(id(node)) or node.input):
+            if not name or _is_in(scope, name):
+                continue
             maker = producers.get(name)
             if maker is None:
                 raise TargetError(
@@ -226,19 +234,22 @@ def _ordered(
                 heapq.heappush(ready, reader)
     if len(order) < len(nodes):
         raise _cycle_error(
-            next(node for node, count in zip(nodes, open_count, strict=True) if count), done, reads, producers
+            next(node for node, count in zip(nodes, open_count, strict=True) if count),
+            (done, *scope),
+            reads,
+            producers,
         )
     return order
 
 
 def _cycle_error(
-    node: Any, done: set[str], reads: Mapping[int, list[str]], producers: Mapping[str, Any]
+    node: Any, done: Scope, reads: Mapping[int, list[str]], producers: Mapping[str, Any]
 ) -> TargetError:
     """Return the error for a graph with a cycle, found by walking back from a node that is never ready."""
     visited: dict[int, Any] = {}
     while id(node) not in visited:
         visited[id(node)] = node
-        name = next(name for name in reads.get(id(node)) or node.input if name not in done)
+        name = next(name for name in reads.get(id(node)) or node.input if not _is_in(done, name))
         node = producers[name]
     path = list(visited.values())[list(visited).index(id(node)) :]
     cycle = " <- ".join(node_name(item) for item in path[:5])

@@ -12,7 +12,7 @@ Source: `onnx.proto` (`TensorProto.DataType`, `TypeProto`, `TensorShapeProto`), 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, cast
 
 Dim: TypeAlias = "int | str"
 Shape: TypeAlias = "tuple[Dim, ...]"
@@ -48,8 +48,10 @@ class ValueType:
         """The shape if every dimension is an integer, otherwise None."""
         if self.shape is None:
             return None
-        sizes = tuple(size for size in self.shape if isinstance(size, int))
-        return sizes if len(sizes) == len(self.shape) else None
+        for size in self.shape:  # no generator: this is asked some ten times a value
+            if not isinstance(size, int):
+                return None
+        return cast("tuple[int, ...]", self.shape)
 
 
 def element_count(sizes: tuple[int, ...]) -> int:

@@ -21,6 +21,7 @@ from tests.untrusted.limited import MOST_BYTES, SECONDS
 # What is tried in every run: what was wrong once, and one of each kind.
 _ALWAYS = (
     "external_0", "external_4", "offset_0", "external_10", "external_11", "functions_chain", "million_nodes", "split_8000", "names",
+    "shared_transpose", "equal_nodes",
     "loop_1", "deep_1000", "dims_2", "dims_4", "dims_5", "constant_1", "claims", "operator",
 )  # fmt: skip
 

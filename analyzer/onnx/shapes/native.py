@@ -127,6 +127,7 @@ def _run_nodes(
                 value = ValueType(value.dtype, None)  # noqa: PLW2901
             graph.input.append(onnx.ValueInfoProto(name=name, type=to_type_proto(value)))
     declared = declared or {}
+    final = frozenset(structure.outputs)
     for name in structure.outputs:
         if name in outputs:
             kind = to_type_proto(declared[name]) if name in declared and declared[name].dtype else None
@@ -134,7 +135,7 @@ def _run_nodes(
     graph.value_info.extend(
         onnx.ValueInfoProto(name=name, type=to_type_proto(value))
         for name, value in declared.items()
-        if name not in structure.outputs and value.dtype
+        if name not in final and value.dtype
     )
     try:
         inferred = _infer(graph, context, strict=False, data_prop=data_prop)

@@ -65,7 +65,7 @@ class SessionRecorder:
     bound: dict[int, dict[str, int]] = field(default_factory=dict)
     # A kernel's requests, and whether its operator is unknown, by its graph's identity and its index: the
     # same in every run.
-    takes: dict[tuple[int, int], tuple[Takes, bool]] = field(default_factory=dict)
+    takes: dict[tuple[int, int], tuple[Takes, bool, int]] = field(default_factory=dict)
     stream: int | None = None
     graph: RuntimeGraph | None = None
     _keys: int = 0
@@ -126,12 +126,11 @@ class SessionRecorder:
             return []
         requests = self.takes.get((id(graph), node.index))
         if requests is None:
-            requests = (
-                scratch_in_lanes(scratch, node, graph, self.settings, self.lane_count),
-                unknown(node),
-            )
+            takes = scratch_in_lanes(scratch, node, graph, self.settings, self.lane_count)
+            is_bounded = scratch_rule(node) == CONVOLUTION and any(basis == "bounded" for _, basis in takes)
+            requests = takes, unknown(node), doubt(node, graph, self.settings) if is_bounded else 0
             self.takes[id(graph), node.index] = requests
-        takes, is_unknown = requests
+        takes, is_unknown, doubtful = requests
         if is_unknown and number == FIRST_RUN:
             self.unknown[node.operator] = self.unknown.get(node.operator, 0) + 1
         rule = scratch_rule(node)
@@ -143,9 +142,7 @@ class SessionRecorder:
                 node.index,
                 basis,
                 rule=rule,
-                assumed=doubt(node, graph, self.settings)
-                if rule == CONVOLUTION and basis == "bounded"
-                else 0,
+                assumed=doubtful if basis == "bounded" else 0,
             )
             for nbytes, basis in takes
         ]

@@ -28,6 +28,7 @@ IO binding, run sequences, shared arenas: measured with onnxruntime 1.31 on the 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from itertools import groupby
 
@@ -116,6 +117,7 @@ def _kept_weights(
 ) -> None:
     """Take weights as kernels rearrange them; equal ones are shared, also in subgraphs. kept: existing
     ones."""
+    readers = Counter(name for node in graph.nodes.values() for name in set(node.inputs))
     for node in graph.nodes.values():
         # Beside the CUDA provider the CPU's kernels pack into an arena of their own.
         rearranged = packing.packed(node, graph) if recorder.settings.provider == "cpu" else []
@@ -141,18 +143,21 @@ def _kept_weights(
         for nbytes in packing.cached(node, graph, recorder.settings.device):
             purpose, rule = packing.CACHED[node.operator]
             recorder.take(nbytes, Category.WORKSPACE, f"{node.name} {purpose}", node.index, rule=rule)
-        _repack(recorder, node, graph, keys)
+        _repack(recorder, node, graph, keys, readers)
 
 
-def _repack(recorder: SessionRecorder, node: Node, graph: RuntimeGraph, keys: dict[str, int]) -> None:
-    """Repack weights of channels-last convolutions; free what only they read."""
+def _repack(
+    recorder: SessionRecorder, node: Node, graph: RuntimeGraph, keys: dict[str, int], readers: Counter[str]
+) -> None:
+    """Repack weights of channels-last convolutions; free what only they read. readers: how many nodes read
+    each value."""
     if node.domain != NHWC or node.op not in ("Conv", "ConvTranspose") or node.inputs[1] not in keys:
         return
     name = node.inputs[1]
     recorder.take(
         graph.values[name].nbytes, Category.PARAMETER, f"{name} in NHWC", node.index, rule="ort-nhwc-weights"
     )
-    if sum(name in other.inputs for other in graph.nodes.values()) == 1:
+    if readers[name] == 1:
         recorder.give(keys.pop(name))
 
 

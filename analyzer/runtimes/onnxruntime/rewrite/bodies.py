@@ -86,8 +86,7 @@ def _replace(editor: Editor, node: Node) -> bool:
         inputs, outputs = ([names[name] for name in each] for each in (inner.inputs, inner.outputs))
         added = editor.add(stem + inner.name, inner.op, inputs, outputs, inner.attributes, inner.domain)
         for sub in inner.bodies.values():
-            for name in sorted(sub.outer):
-                rename_outer(sub, name, names[name])
+            rename_outer(sub, names)
         added.bodies = inner.bodies
         editor.set_implicit(added, [names[name] for name in inner.implicit])
     return True

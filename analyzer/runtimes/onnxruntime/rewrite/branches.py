@@ -39,8 +39,7 @@ def inline(editor: Editor, node: Node) -> bool:
         added = editor.add(name, inner.op, inputs, outputs, inner.attributes, inner.domain)
         added.counted, added.bodies = inner.counted, inner.bodies
         for sub in inner.bodies.values():
-            for name in sorted(sub.outer):
-                rename_outer(sub, name, names[name])
+            rename_outer(sub, names)
         editor.set_implicit(added, [names[name] for name in inner.implicit])
     return True
 

@@ -43,9 +43,8 @@ def insert(editor: Editor, *, fold: bool) -> None:
         for name in halves:
             if name not in casts:
                 casts[name] = _operand(editor, name, fold=fold)
-            for place, item in enumerate(node.inputs):
-                if item == name:
-                    editor.set_input(node, place, casts[name])
+            for place in editor.places(node, name):
+                editor.set_input(node, place, casts[name])
         for place, name in enumerate(node.outputs):
             if _has_dtype(editor, name, _HALF):
                 _result(editor, node, place)

@@ -37,11 +37,12 @@ def run(editor: Editor) -> None:
             bypass(editor, node)
         elif node.operator == "Identity":
             _give_result(editor, node)
+    editor.rename_inside()
 
 
 def bypass(editor: Editor, node: Node) -> None:
-    """Readers of the node's result read its first input instead."""
-    editor.replace_uses(node.outputs[0], node.inputs[0])
+    """Readers of the node's result read its first input instead, subgraphs at the next `rename_inside`."""
+    editor.replace_outside(node.outputs[0], node.inputs[0])
     editor.remove(node)
 
 
@@ -53,7 +54,7 @@ def _give_result(editor: Editor, node: Node) -> None:
     if (
         maker is None
         or source in editor.final
-        or editor.edge_count(source) != 1
+        or not editor.has_one_use(source)
         or editor.readers.get(result)
     ):
         return
@@ -142,13 +143,14 @@ NO_OPERATION: dict[str, Callable[[Editor, Node], bool]] = {
 def share_constants(editor: Editor) -> None:
     """Merge equal constants of at most eight elements, unless a subgraph reads them."""
     first: dict[tuple[Any, ...], str] = {}
+    inside = {name for node in editor.graph.nodes.values() for name in node.implicit}
     for name in list(editor.graph.initializers):
         value = editor.value(name)
         if value.dtype not in _SHARED_TYPES or value.shape is None or name in editor.final:
             continue
         if not 0 < math.prod(value.shape) <= _SHARED_ELEMENTS:
             continue
-        if any(name in node.implicit for node in editor.users(name)):
+        if name in inside:
             continue
         data = editor.graph.constant(name)
         if data is None:
@@ -156,7 +158,7 @@ def share_constants(editor: Editor) -> None:
         key = (value.dtype, value.shape, data.tobytes())
         kept = first.setdefault(key, name)
         if kept != name:
-            editor.replace_uses(name, kept)
+            editor.replace_outside(name, kept)
             if not editor.readers.get(name):
                 del editor.graph.initializers[name]
 
@@ -174,8 +176,9 @@ def common_subexpressions(editor: Editor) -> None:
             continue
         for old, new in zip(node.outputs, kept.outputs, strict=True):
             if old and new:
-                editor.replace_uses(old, new)
+                editor.replace_outside(old, new)
         editor.remove(node)
+    editor.rename_inside()
 
 
 def _attributes(node: Node) -> tuple[tuple[str, Any], ...]:

@@ -25,21 +25,19 @@ def insert(editor: Editor) -> None:
             if name:
                 _connect(editor, name, declared.output_on_host(node.provider, node.kernel, place))
     for name in graph.inputs:
-        wanted = {_wants_host(user, name) for user in editor.users(name)}
+        wanted = {_wants_host(editor, user, name) for user in editor.users(name)}
         if len(wanted) == 2:
             _connect(editor, name, True)
     for name in list(graph.initializers):
         _duplicate(editor, name)
 
 
-def _wants_host(node: Node, name: str) -> bool:
+def _wants_host(editor: Editor, node: Node, name: str) -> bool:
     """Return whether the node reads the value in host memory."""
     if node.bodies:
         return node.provider == "cpu"
     return all(
-        declared.input_on_host(node.provider, node.kernel, place)
-        for place, item in enumerate(node.inputs)
-        if item == name
+        declared.input_on_host(node.provider, node.kernel, place) for place in editor.places(node, name)
     )
 
 
@@ -48,7 +46,7 @@ def _connect(editor: Editor, name: str, on_host: bool) -> None:
     apart = [
         node
         for node in editor.users(name)
-        if not node.op.startswith("Memcpy") and _wants_host(node, name) != on_host
+        if not node.op.startswith("Memcpy") and _wants_host(editor, node, name) != on_host
     ]
     # Control flow copies what its bodies need by itself.
     apart = [node for node in apart if not node.bodies]
@@ -59,16 +57,15 @@ def _connect(editor: Editor, name: str, on_host: bool) -> None:
     op = "MemcpyFromHost" if on_host else "MemcpyToHost"
     editor.add("Memcpy", op, [name], [copy], {}, "", "cuda")
     for node in apart:
-        for place, item in enumerate(node.inputs):
-            if item == name:
-                editor.set_input(node, place, copy)
+        for place in editor.places(node, name):
+            editor.set_input(node, place, copy)
 
 
 def _duplicate(editor: Editor, name: str) -> None:
     """Give host and device users of a constant a copy each."""
     graph: RuntimeGraph = editor.graph
     users = editor.users(name)
-    host = [node for node in users if _wants_host(node, name)]
+    host = [node for node in users if _wants_host(editor, node, name)]
     if not host or len(host) == len(users):
         return
     value = editor.value(name)
@@ -76,6 +73,5 @@ def _duplicate(editor: Editor, name: str) -> None:
     graph.values[twin] = Value(twin, value.dtype, value.shape, value.symbols, graph.constant(name))
     graph.initializers[twin] = None
     for node in host:
-        for place, item in enumerate(node.inputs):
-            if item == name:
-                editor.set_input(node, place, twin)
+        for place in editor.places(node, name):
+            editor.set_input(node, place, twin)

@@ -32,12 +32,11 @@ def gemm_transpose(editor: Editor, node: Node) -> None:
             is_op(maker, "Transpose")
             and maker.provider == node.provider
             and maker.outputs[0] not in editor.final
+            and editor.only_read_by(maker.outputs[0], "Gemm")
         ):
-            readers = [reader for reader in editor.users(maker.outputs[0]) if is_op(reader, "Gemm")]
-            if len(readers) == editor.edge_count(maker.outputs[0]):
-                flags[place] = not flags[place]
-                inputs[place] = maker.inputs[0]
-                gone.append(maker)
+            flags[place] = not flags[place]
+            inputs[place] = maker.inputs[0]
+            gone.append(maker)
     last = node
     after = editor.only_user(node)
     without_bias = len(inputs) == 2 and editor.graph.opset >= OPTIONAL_BIAS

@@ -94,12 +94,7 @@ def scalar_of(editor: Editor, name: str) -> Any:
 
 def edges(editor: Editor, value: str) -> list[Edge]:
     """Return every use of a value as a node's operand, by node and place; the graph's result last."""
-    pairs = [
-        Edge(value, node, place)
-        for node in editor.users(value)
-        for place, name in enumerate(node.inputs)
-        if name == value
-    ]
+    pairs = [Edge(value, node, place) for node in editor.users(value) for place in editor.places(node, value)]
     return [*pairs, *([Edge(value, None)] if value in editor.final else [])]
 
 

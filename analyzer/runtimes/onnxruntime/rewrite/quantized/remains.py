@@ -42,6 +42,7 @@ def drop_activations(editor: Editor) -> None:
             continue
         if _relu(editor, after) if node.op == "Relu" else _clip(editor, node, after):
             bypass(editor, node)
+    editor.rename_inside()
 
 
 def _relu(editor: Editor, after: Node) -> bool:
