@@ -12,7 +12,7 @@ pytest.importorskip("torch")
 from torch.utils.data import BatchSampler, DataLoader, SequentialSampler
 
 from analyzer import Estimate
-from analyzer.capture.pytorch.program import extent
+from analyzer.capture.pytorch.program import extent, owners
 from analyzer.capture.pytorch.program.loaders import Loaders
 from analyzer.capture.pytorch.program.repetition import ENOUGH, Repetition
 from analyzer.cli import main
@@ -168,6 +168,35 @@ def test_a_very_long_program_ends_and_the_verdict_says_so(
     out = " ".join(capsys.readouterr().out.split())
     assert out.startswith("fits as far as followed: ") and " followed as far as " in out
     assert "the `if` in line 9 always went one way; not followed: further steps" in out
+
+
+IN_A_FUNCTION = """
+import torch
+def train(steps):
+    model = torch.nn.Linear(1024, 1024, device="cuda")
+    seen = []
+    for step in range(steps):
+        if step == 2:
+            first = torch.ones(64, 1024, 1024, device="cuda")
+            del first
+        loss = model(torch.randn(4096, 1024, device="cuda")).square().mean()
+        loss.backward()
+        big = torch.ones(16, 1024, 1024, device="cuda") if step == 3 else None
+        optimizer = torch.optim.SGD(model.parameters())
+        optimizer.step()
+        del big
+        another = torch.ones(64, 1024, 1024, device="cuda")
+        del another
+train(6)
+"""
+
+
+def test_looking_at_a_functions_variables_keeps_none_of_them(
+    run: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looked = run(IN_A_FUNCTION, until="end")
+    monkeypatch.setattr(owners.Owners, "look", lambda self, frame, step: None)
+    assert figures(looked) == figures(run(IN_A_FUNCTION, until="end"))
 
 
 def test_a_short_program_is_followed_to_its_end(run: Any) -> None:

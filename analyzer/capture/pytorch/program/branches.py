@@ -44,7 +44,7 @@ class Branches:
 
     @property
     def names(self) -> dict[str, object]:
-        """What the code calls."""
+        """Names that the code calls."""
         return {_MARK: self._ran}
 
     def _ran(self, number: int, side: bool) -> None:

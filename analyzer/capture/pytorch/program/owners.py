@@ -10,6 +10,7 @@ Not modelled: containers deeper inside others, and those that no variable of a r
 
 from __future__ import annotations
 
+import inspect
 from collections import deque
 from collections.abc import Iterator, Mapping
 from types import FrameType
@@ -35,10 +36,10 @@ class Owners:
         if step > _FIRST and step & (step - 1):
             return
         while frame is not None:
-            names = frame.f_locals if frame.f_code.co_name != "<module>" else frame.f_globals
-            for name, container in _containers(names):
+            is_module = frame.f_code.co_name == "<module>"
+            for name, container in _containers(frame.f_globals) if is_module else _of_function(frame):
                 self._see(name, container, step)
-            frame = frame.f_back if frame.f_code.co_name != "<module>" else None
+            frame = None if is_module else frame.f_back
 
     def _see(self, name: str, container: Any, step: int) -> None:
         last = _last(container)
@@ -61,6 +62,18 @@ class Owners:
             return ""
         grow = "grows" if len(parts) == 1 else "grow"
         return f"{', '.join(parts)} {grow} by tensors of the GPU with every step"
+
+
+def _of_function(frame: FrameType) -> list[tuple[str, Any]]:
+    """Return the containers of a function's variables; none of one that asks for them by `locals()`: it may
+    keep the very dictionary that is emptied here."""
+    if not frame.f_code.co_flags & inspect.CO_OPTIMIZED or "locals" in frame.f_code.co_names:
+        return []
+    names = frame.f_locals
+    containers = list(_containers(names))
+    if type(names) is dict:
+        names.clear()  # until Python 3.12 a copy that the frame keeps, and with it every tensor
+    return containers
 
 
 def _containers(names: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
