@@ -45,7 +45,7 @@ def test_reports_know_results_alone() -> None:
         "analyzer.options",
         "analyzer.releases",
         "analyzer.runtimes.rules",  # what `analyze explain` prints
-        "analyzer.timing.step_time",  # a part of the estimate
+        "analyzer.results.step_time",  # a part of the estimate
     }
 
 

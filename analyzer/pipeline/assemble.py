@@ -18,6 +18,7 @@ from analyzer.liveness.naive import Naive
 from analyzer.options import Options
 from analyzer.pipeline.attribution import attributed, sums, unattributed
 from analyzer.results.estimate import AfterRun, Certainty, Estimate, Room
+from analyzer.results.step_time import StepTime
 from analyzer.runtimes.base import UNLIMITED, Limit, Prediction, Runtime, Source
 from analyzer.runtimes.bounded import bounded, doubt_of, most_in_doubt
 from analyzer.runtimes.convolutions import UNASKED, is_unasked, notes_on_convolutions
@@ -35,7 +36,6 @@ from analyzer.runtimes.ranges import (
 )
 from analyzer.runtimes.timeline import Failure, Simulation, simulate
 from analyzer.runtimes.variants import Variants
-from analyzer.timing.step_time import StepTime
 
 
 @dataclass(frozen=True, slots=True)

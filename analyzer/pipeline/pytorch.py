@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from analyzer.capture.pytorch.capture import capture_pytorch
+from analyzer.capture.pytorch.device.no_compiler import without_compiler
 from analyzer.capture.pytorch.kernels.triton_kernels import triton_found
 from analyzer.capture.pytorch.module.from_options import (
     batch_for,
@@ -19,7 +20,6 @@ from analyzer.capture.pytorch.module.from_options import (
     preparation,
 )
 from analyzer.capture.pytorch.module.twin import meta_like
-from analyzer.capture.pytorch.program.no_compiler import without_compiler
 from analyzer.devices import resolve
 from analyzer.errors import OptionError, TargetError
 from analyzer.liveness.naive import from_leaves, moments_in
