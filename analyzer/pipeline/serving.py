@@ -13,11 +13,11 @@ from analyzer.recipes.config import opened
 from analyzer.recipes.serving import (
     BATCHED_TOKENS,
     BLOCK_TOKENS,
-    UTILIZATION,
     ServingMemory,
     cache_of,
     request_length,
 )
+from analyzer.recordings.serving_messages import UTILIZATION
 from analyzer.results.serving import Serving
 
 

@@ -20,6 +20,9 @@ import sys
 from importlib.machinery import PathFinder
 
 class WithoutTorch:
+    def find_distributions(self, context):
+        return PathFinder.find_distributions(context)
+
     def find_spec(self, name, path=None, target=None):
         return None if name.partition(".")[0] == "torch" else PathFinder.find_spec(name, path, target)
 

@@ -41,7 +41,9 @@ class Watch:
 def beside(name: str) -> Any:
     """Import a module of this folder, whose name the program may use too."""
     folder = Path(__file__).parent
-    shared = folder.parents[1] / "values"
+    shared = next(
+        there for up in (1, 2) if (there := folder.parents[up] / "analyzer/values").is_dir()
+    )  # beside this package, or in a checkout
     spec = importlib.util.spec_from_file_location(
         "values", shared / "__init__.py", submodule_search_locations=[str(shared)]
     )
@@ -74,7 +76,7 @@ def _shown(error: BaseException) -> dict[str, str]:
     input) return message and hint instead."""
     if any(base.__module__ == "analyzer.errors" for base in type(error).__mro__):
         return {name: getattr(error, name) for name in ("message", "hint")}
-    ours = f"{Path(__file__).resolve().parents[2]}/"
+    ours = beside("values.own").RESOLVED
     first = error.__traceback__
     while first is not None:
         file = first.tb_frame.f_code.co_filename

@@ -71,8 +71,8 @@ from analyzer.capture.pytorch.world.groups import world
 from analyzer.errors import AnalyzerError
 from analyzer.graph import Category, Graph, LeafOutput, Phase
 from analyzer.graph.calls import ModelCall
+from analyzer.logs import without_ours
 from analyzer.ranks import Post, Rank
-from analyzer.sandbox.logs import without_ours
 from analyzer.values.assumptions import Assumptions
 from analyzer.values.branches import generates
 
