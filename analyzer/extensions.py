@@ -8,10 +8,12 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from functools import cache
 from typing import Any
 
+from analyzer import child
 from analyzer.errors import MissingDependencyError
 
 # Whose each is, for the sentence where its package is not installed: group, name -> package.
@@ -38,11 +40,19 @@ COMMANDS = {
 }
 
 
+def importable() -> None:
+    """Make the extensions of a checkout importable, as an installation's are."""
+    for folder in child.FOLDERS:
+        if folder not in sys.path:
+            sys.path.append(folder)
+
+
 @cache
 def announced(group: str) -> Mapping[str, Any]:
     """Return the entry points of a group by their names ("commands"). The first distribution's counts."""
     from importlib import metadata  # which costs as much as click
 
+    importable()
     entries = metadata.entry_points(group=f"analyzer.{group}")
     return {entry.name: entry for entry in reversed(tuple(entries))}
 
