@@ -85,14 +85,14 @@ class Options:
     )
     mode: Mode = _option(  # noqa: RUF009, a field
         "infer",
-        "A forward pass, whole training steps, or (a config.json) generating tokens.",
+        "A forward pass, training steps, or tokens to generate.",
         "--mode",
         choices=MODES,
         show_default=True,
     )
     inputs: Sequence[Any] | Mapping[str, TensorSpec] | None = _option(
         None,
-        "Shape of an input, such as x=3x224x224:float32. Repeatable.",
+        "Shape of an input (x=3x224x224:float32), or size of an ONNX dimension (sequence=128). Repeatable.",
         "--input",
         multiple=True,
         metavar="NAME=SHAPE[:TYPE]",
@@ -118,8 +118,8 @@ class Options:
     )
     optimizer: str | Callable[..., Any] | None = _option(  # noqa: RUF009, a field
         OverridableDefault("sgd"),
-        "sgd (default), adam, adamw, ...: a name of torch.optim. For a config.json as transformers names"
-        " them: adamw_torch_fused (default), adamw_8bit, paged_adamw_8bit, adafactor, ...",
+        "sgd (default), adamw, ...: a name of torch.optim. For a config.json one of transformers:"
+        " adamw_torch_fused (default), adamw_8bit, paged_adamw_8bit, ...",
         "--optimizer",
         metavar="NAME",
     )

@@ -349,6 +349,7 @@ def test_the_site_builds_and_has_its_reference(site: Path) -> None:
         assert f'href="#{anchor}"' in python and f'id="{anchor}"' in python, name  # linked from the tables
     assert "<td><code>peak_reserved</code></td>" in python and "<td><code>--optimizer</code></td>" in python
     assert "<td><code>TargetError</code></td>" in python
+    assert all(f"{figure}_range" in python for figure in ("allocated", "reserved", "device"))
     rules = (site / "reference/rules/index.html").read_text()
     assert 'id="cudnn-convolution"' in rules and 'id="caching-allocator"' in rules
     assert (site / "pictures/resnet50.svg").exists() and not (site / "reference.py").exists()
@@ -404,6 +405,9 @@ def test_what_is_read_stays_short() -> None:
     """What one reads to use or to change this project, without the evidence: at most 20,000 words."""
     read = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").glob("*.md")]
     assert sum(len(path.read_text().split()) for path in read) <= 20_000
+    readme = re.sub(r"```.*?```", "", (ROOT / "README.md").read_text(), flags=re.DOTALL)
+    assert max(map(len, readme.splitlines())) <= 110
+    assert len((ROOT / "README.md").read_text().splitlines()) <= 150
 
 
 def test_the_page_of_emulation_leaves_its_tables_to_the_evidence_and_says_the_same() -> None:

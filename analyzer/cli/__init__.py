@@ -36,6 +36,8 @@ from analyzer.report import origin
 DEFAULT = "estimate"
 _LETTERS = string.ascii_letters + "-_"  # a TARGET also has a point or a colon
 _OWN_OPTIONS = ("-h", "--help", "--help-all", "-V", "--version")
+# Options of the default command that stand beside the list of commands.
+_MAIN_OPTIONS = ("batch", "mode", "inputs", "device", "runtime_options")
 # Groups of commands, the most used first; a command in no group is listed last.
 _GROUPS = {
     "Estimate": ("estimate", "run", "serve", "emulate"),
@@ -103,15 +105,13 @@ class Commands(click.Group):
         self.format_commands(ctx, formatter)
         default.format_help_text(ctx, formatter)
         context = click.Context(default, ctx, info_name="analyze")
-        default.format_options(context, formatter, ("batch", "mode", "device"))
         rows = [
-            ("-h, --help", "Show the options of a command: analyze COMMAND --help."),
+            ("-h, --help", "Options of a command: analyze COMMAND --help."),
             ("--help-all", "Show every option of `analyze TARGET`."),
-            ("-V, --version", "Show the version, and the releases the figures apply to."),
+            ("-V, --version", "Show the version, and the modelled releases."),
             ("--debug", "Show the traceback of an error."),
         ]
-        with formatter.section("Everywhere"):
-            formatter.write_dl(rows)
+        default.format_options(context, formatter, _MAIN_OPTIONS, rows)
         default.format_epilog(ctx, formatter)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

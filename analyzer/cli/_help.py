@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 
 import click
 
 _EVERY = "analyzer.cli.every option"
 # Options that `--help` shows of a command with more; it also shows those of no kind below.
 _COMMON = (
-    "batch mode inputs optimizer amp until nproc_per_node over device budget engine emulated keep_outputs"
-    " form output all_devices"
+    "batch mode inputs optimizer amp until nproc_per_node over device budget engine emulated runtime_options"
+    " keep_outputs form output all_devices"
 )
+_WIDEST = 26  # columns of an option that has its help beside it
 # The kinds of options, by their parameters' names; an option of none of them comes last.
 _KINDS = {
     "The job": (
@@ -66,23 +67,32 @@ class Command(click.Command):
         return [*params, every_option()] if any(map(_is_rare, params)) else params
 
     def format_options(
-        self, ctx: click.Context, formatter: click.HelpFormatter, names: Collection[str] = ()
+        self,
+        ctx: click.Context,
+        formatter: click.HelpFormatter,
+        names: Collection[str] = (),
+        more: Sequence[tuple[str, str]] = (),
     ) -> None:
-        """Write the options by kind; names: of these alone, where not every one is wanted."""
+        """Write the options by kind; names: of these alone in one list, where not every one is wanted. more:
+        further ones, and what they do, at the end."""
         options = [param for param in self.get_params(ctx) if isinstance(param, click.Option)]
         if names and not ctx.meta.get(_EVERY):
             options = [param for param in options if param.name in names]
         elif not ctx.meta.get(_EVERY):
             options = [param for param in options if not _is_rare(param)]
-        left = {param: record for param in options if (record := param.get_help_record(ctx))}
+        left = {param: _brief(record) for param in options if (record := param.get_help_record(ctx))}
+        if names and not ctx.meta.get(_EVERY):
+            with formatter.section("Options"):
+                formatter.write_dl([*left.values(), *more], _WIDEST)
+            return
         for kind, members in _KINDS.items():
             records = [left.pop(param) for param in list(left) if param.name in members.split()]
             if records:
                 with formatter.section(kind):
-                    formatter.write_dl(records)
-        if left:
+                    formatter.write_dl(records, _WIDEST)
+        if more or left:
             with formatter.section("Other options"):
-                formatter.write_dl(list(left.values()))
+                formatter.write_dl([*left.values(), *more], _WIDEST)
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         del ctx
@@ -90,6 +100,14 @@ class Command(click.Command):
             with formatter.section("Examples"):
                 for line in self.examples:
                     formatter.write(f"{'':{formatter.current_indent}}{line}\n")
+
+
+def _brief(record: tuple[str, str]) -> tuple[str, str]:
+    """Return an option's record without its plural where it has both names."""
+    names, words = record
+    for name in names.replace(",", "").split():
+        names = names.replace(f"{name}s, {name}", name)
+    return names, words
 
 
 def _is_rare(param: click.Parameter) -> bool:

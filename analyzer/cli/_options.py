@@ -21,7 +21,7 @@ from typing import Any, TypeVar
 import click
 from click.core import ParameterSource
 
-from analyzer.cli._output import STDOUT, check_writable
+from analyzer.cli._output import STDOUT, check_writable, complain
 from analyzer.engines import ENGINES
 from analyzer.errors import OptionError
 from analyzer.files import UnreadableError, read_json
@@ -136,7 +136,7 @@ def sandbox_options(function: _Function) -> _Function:
         "--keep-outputs",
         type=click.Path(path_type=Path),
         metavar="DIR",
-        help="Keep the program's output files there; by default they are dropped at the end.",
+        help="Keep the program's output files there.",
     )
     network = click.option(
         "--no-network", is_flag=True, help="Refuse the program's connections to other machines."
@@ -160,8 +160,8 @@ def engine_options(function: _Function) -> _Function:
         type=click.Choice(ENGINES),
         default="auto",
         show_default=True,
-        help="trace, simulate: follow it; emulate: run it with the CUDA build of PyTorch, or of ONNX Runtime,"
-        " without a GPU; auto: trace, and emulate if tracing cannot account for something.",
+        help="trace, simulate: follow it; emulate: run it with a CUDA build of PyTorch or ONNX Runtime, with"
+        " no GPU; auto: trace, and emulate if that is not enough.",
     )
     python = click.option(
         "--python",
@@ -262,6 +262,14 @@ def analysis_keywords(target: str, options: Mapping[str, Any]) -> dict[str, Any]
     keywords["assume"] = assumptions(options["assume"])
     keywords["release"] = dict(pairs("--release", options["release"]))
     return keywords
+
+
+def warn_of_training_options(options: Mapping[str, Any]) -> None:
+    """Warn of options that only a training step has, where none is analysed."""
+    if options["mode"] != "train" and not options.get("quiet"):
+        for name in ("loss", "optimizer", "checkpoint"):
+            if options.get(name) is not None:
+                complain("warning", f"--{name} means nothing without --mode train")
 
 
 def pairs(flag: str, texts: Sequence[str]) -> list[tuple[str, str]]:

@@ -14,6 +14,7 @@ from analyzer.cli._options import (
     format_option,
     output_option,
     unprotected_option,
+    warn_of_training_options,
 )
 from analyzer.cli._output import check_writable, columns, deliver, keep_apart, working
 from analyzer.report import formats
@@ -71,6 +72,7 @@ def command(
     """
     check_writable("-o", options["output"])
     keywords = analysis_keywords(target, options)
+    warn_of_training_options(options)
     keep_apart(target, options)
     with working(target, options["quiet"]) as tell:
         from analyzer.planning.advise import advise

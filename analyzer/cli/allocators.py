@@ -14,6 +14,7 @@ from analyzer.cli._options import (
     output_option,
     unprotected_option,
     verbose_option,
+    warn_of_training_options,
 )
 from analyzer.cli._output import check_writable, deliver, keep_apart, wants_color, working
 
@@ -58,6 +59,7 @@ def command(target: str, **options: Any) -> int:
 
     choices = [planning.parse_choice(text) for text in options["allocators"]] or planning.CHOICES
     keywords = analysis_keywords(target, options)
+    warn_of_training_options(options)
     keep_apart(target, options)
     with working(target, options["quiet"]) as tell:
         analysis = pipeline.analysis(target, Options.of(keywords), tell)

@@ -89,8 +89,7 @@ def command(script: str, arguments: tuple[str, ...], **options: Any) -> int:
     SCRIPT may be a model as `analyze` takes it, with the same options: file.py:attr, package.module:attr,
     program.pt2, config.json. (A file.py alone is a script.)
 
-    With --nproc-per-node the ranks are processes on this machine. All end when the one shown ends, or one
-    fails.
+    With --nproc-per-node the ranks are processes on this machine.
 
     Exit code 0: it ran, and fits the device and budget given; 1: it ran out of memory, does not fit, or is
     not known to; 2: bad usage, or a program that ended before its end: the estimate is of what ran until

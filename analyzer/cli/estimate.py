@@ -17,12 +17,12 @@ from analyzer.cli._options import (
     engine_options,
     unprotected_option,
     view_options,
+    warn_of_training_options,
 )
 from analyzer.cli._output import (
     STDOUT,
     check_writable,
     columns,
-    complain,
     deliver,
     keep_apart,
     working,
@@ -84,10 +84,7 @@ def command(target: str, **options: Any) -> int:
     if len(piped) > 1:
         raise OptionError(f"{' and '.join(piped)} would both be stdout", "name a file for one of them")
     keywords = analysis_keywords(target, options)
-    if options["mode"] != "train" and not options["quiet"]:
-        for name in ("loss", "optimizer", "checkpoint"):
-            if options[name] is not None:
-                complain("warning", f"--{name} means nothing without --mode train")
+    warn_of_training_options(options)
     parsed = Options.of(keywords)
     if "--write-script" in files:
         from analyzer.pipeline.config import script_of

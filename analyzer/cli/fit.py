@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -17,6 +18,7 @@ from analyzer.cli._options import (
     output_option,
     unprotected_option,
     verbose_option,
+    warn_of_training_options,
 )
 from analyzer.cli._output import (
     Stages,
@@ -96,8 +98,7 @@ def command(
     With --longest it is the greatest length that --batch samples may have: the target's make_batch(batch,
     length) makes them; with --over length,batch a table of both. With --vary it is the largest value of an
     option of a script, which is followed as `analyze run` does. --device takes several names or sizes,
-    separated by commas. Near its limit the allocator is followed as it is: cached blocks are given back and
-    the request tried again before it fails.
+    separated by commas.
 
     Exit code 0: at least one sample runs everywhere; 1: somewhere not even one, or none that is known to; 2:
     bad usage or input, or a file that its runtime refuses.
@@ -131,6 +132,7 @@ def command(
     if vary:
         _check_vary(bool(of_all))
     keywords = analysis_keywords(target, {**options, "batch": None if of_all else batch})
+    warn_of_training_options(options)
     view = View(color=wants_color(options["output"]), width=columns(), verbose=options["verbose"])
     keep_apart(target, options)
     with working(target, options["quiet"]) as tell:
@@ -186,8 +188,27 @@ def _smallest(
         lambda options: analyzer.analyze(target, **{**keywords, "device": options.device}),
         stages.tell,
     )
-    more = f"the largest batch there: analyze fit {target} --device {known[-1].device}"
+    more = f"the largest batch there: analyze fit {target} --device {known[-1].device}{_as_typed()}"
     return _answer_and_verdicts(known, f"batch {batch:,}", more)
+
+
+# Options that are of the question which GPU, or of its answer's form.
+_WHICH_GPU = ("batch", "device", "all_devices", "form", "output", "verbose", "quiet")
+
+
+def _as_typed() -> str:
+    """Return the command's other options as they were typed, each behind a space."""
+    context = click.get_current_context()
+    words: list[str] = []
+    for param in context.command.params:
+        name = str(param.name)
+        typed = context.get_parameter_source(name) is ParameterSource.COMMANDLINE
+        if not isinstance(param, click.Option) or not typed or name in _WHICH_GPU:
+            continue
+        values = context.params[name] if param.multiple else [context.params[name]]
+        for value in values:
+            words += [param.opts[-1]] if param.is_flag else [param.opts[-1], str(value)]
+    return "".join(f" {shlex.quote(word)}" for word in words)
 
 
 def _answer_and_verdicts(known: Sequence[Estimate], subject: str, more: str) -> tuple[str, int]:

@@ -94,9 +94,9 @@ def _with_ways_out(
 @click.option(
     "--until",
     type=_NumberOr("steps", 1, "steady", "end"),
-    default="end",
-    metavar="N|steady",
-    help="Stop the program after N optimizer steps, or when its steps repeat (steady).",
+    default=None,
+    metavar="N|steady|end",
+    help="Stop after N steps, once steps repeat (steady), or at the end; else once a long program repeats.",
 )
 @click.option(
     "--nproc-per-node",
@@ -164,11 +164,12 @@ def command(script: str, arguments: tuple[str, ...], **options: Any) -> int:
         parsed = Options.of(keywords)
         everyone, local = options["rank"] == "all", options["nproc_per_node"] or 1
         launched = options["nproc_per_node"] is not None
+        until = options["until"] or ("end" if everyone else "auto")  # of ranks together, all calls
         job = Rank(0 if everyone else options["rank"], local * options["nnodes"], local, launched)
         if everyone:
             if options["engine"] == "emulate":
                 raise OptionError("--rank all follows every rank", "name one, or leave --engine out")
-            estimate = every_rank(name, arguments, parsed, options["until"], job, tell)
+            estimate = every_rank(name, arguments, parsed, until, job, tell)
         else:
             kept = None if options["keep_outputs"] is None else str(options["keep_outputs"].absolute())
             choice = EngineChoice(
@@ -179,11 +180,11 @@ def command(script: str, arguments: tuple[str, ...], **options: Any) -> int:
                 tell,
                 options["unprotected"],
             )
-            answer = choice.analyze_program(name, arguments, parsed, {}, options["until"], job)
+            answer = choice.analyze_program(name, arguments, parsed, {}, until, job)
             estimate, error = answer.estimate, answer.error
             is_wanted = not options["no_advice"] and options["form"] in SHOW_ADVICE
             if answer.analysis is not None and is_wanted and job.world_size == 1:
-                estimate = _with_ways_out(name, arguments, parsed, options["until"], answer.analysis, tell)
+                estimate = _with_ways_out(name, arguments, parsed, until, answer.analysis, tell)
     code = show(estimate, options, has_limit=options["device"] is not None)
     if isinstance(error, AnalyzerError):
         sys.stdout.flush()

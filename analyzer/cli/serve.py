@@ -145,7 +145,8 @@ def command(config: str, arguments: tuple[str, ...], **options: Any) -> int:
     a time.
 
     The length of a request is --length, or the model's maximum. You can pass the figures vLLM logs;
-    otherwise weights, activations and memory outside PyTorch are those of transformers' own forward pass.
+    otherwise weights, activations and memory outside PyTorch are those of transformers' own forward pass, or
+    without transformers, by a formula of config.json.
 
     With --engine vllm the engine itself is started, as by `vllm serve`, with random weights on an emulated
     GPU, and every figure is its own: weights, profile run, CUDA graphs, blocks. Its own arguments follow --.

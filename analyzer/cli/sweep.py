@@ -14,6 +14,7 @@ from analyzer.cli._options import (
     options_without_batch,
     output_option,
     unprotected_option,
+    warn_of_training_options,
 )
 from analyzer.cli._output import check_writable, columns, deliver, keep_apart, wants_color, working
 from analyzer.errors import OptionError
@@ -55,6 +56,7 @@ def command(target: str, batches: tuple[str, ...], **options: Any) -> int:
     """
     check_writable("-o", options["output"])
     keywords = analysis_keywords(target, {**options, "batch": None})
+    warn_of_training_options(options)
     wanted = sorted({batch for text in batches for batch in batches_of(text)})
     keep_apart(target, options)
     with working(target, options["quiet"]) as tell:

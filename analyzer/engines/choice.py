@@ -279,7 +279,9 @@ def analyze(
         progress: a function that is told what is under way, in a few words.
 
     Returns:
-        The estimate: `peak_allocated`, `peak_reserved`, `device_used`, `breakdown`, `fits(device)`, `top(n)`,
+        The estimate: `peak_allocated`, `peak_reserved`, `device_used`, each with its least and most
+        (`allocated_range`, `reserved_range`, `device_range`: both ends the figure itself where nothing is
+        assumed), `verdict()` ("fits", "may not fit", "does not fit"), `breakdown`, `fits(device)`, `top(n)`,
         `step_seconds`, `notes`, `to_json()`; `print(estimate)` shows it.
 
     Raises:

@@ -45,7 +45,7 @@ def of_program(
             str(build.python),
             jobs.describe("", program_options)["options"],
             tuple(map(str, args)),
-            until=until,
+            until="end" if until == "auto" else until,
             environment={**jobs.environment_of(options), **environment},
             packages=_packages(build),
             job=asdict(job or Rank()),

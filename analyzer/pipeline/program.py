@@ -69,6 +69,8 @@ def follow(
         followed = follow_on(until=until)
         notes = box.notes()
     error = followed.ran.error
+    if progress is not None:
+        progress(f"computing the figures after {followed.ran.steps:,} steps")
     analysis = concluded(followed, options, name, one, notes)
     if error is None or not _is_out_of_memory(error) or one.world_size > 1:
         return analysis, error
@@ -76,7 +78,7 @@ def follow(
         progress(f"out of memory ({analysis.estimate.peak_at or 'at the beginning'}); following it with room")
     seconds = max(_AGAIN_SECONDS, 3 * (time.monotonic() - begun))
     with apart(), unheard():
-        until = "steady" if until == "end" else until
+        until = "steady" if until in ("auto", "end") else until
         again = follow_on(
             until=until,
             limitless=True,
@@ -154,12 +156,14 @@ def watched(
     where it does not get steady. text: what is run in the place of the script's own. collects: Python's
     garbage collector runs by itself."""
     one = job or Rank()
-    if until not in ("end", "steady") and (isinstance(until, (bool, str)) or until < 1):
-        raise OptionError(f"until is {until!r}", 'give "end", "steady", or a number of optimizer steps')
+    if until not in ("auto", "end", "steady") and (isinstance(until, (bool, str)) or until < 1):
+        raise OptionError(
+            f"until is {until!r}", 'give "auto", "end", "steady", or a number of optimizer steps'
+        )
     name, place = place_of(script)
     require_torch(f"{name} is a PyTorch program")
     from analyzer.capture.pytorch.program.as_main import as_main
-    from analyzer.capture.pytorch.program.script import Until
+    from analyzer.capture.pytorch.program.extent import Until
     from analyzer.capture.pytorch.program.script import follow as captured_while_it_runs
     from analyzer.runtimes.pytorch.live import Live
     from analyzer.runtimes.pytorch.settings import alloc_conf
@@ -374,21 +378,18 @@ def _naive(ran: Ran) -> Any:
 def _notes(ran: Ran) -> tuple[str, ...]:
     """Return notes on how the program ended and after how many steps."""
     steps = f"{ran.steps} optimizer step{'' if ran.steps == 1 else 's'}"
-    if ran.steady:
-        return (
-            f"steady after {steps}: later ones ask for the same memory, and find the allocator as it was;"
-            " what comes after them (a last evaluation) was not seen",
-        )
     if ran.cut:
         return (
             f"followed with room through {steps}, then ended to save time: what comes after may need more",
         )
+    few = ran.trained and 0 < ran.steps < _FEW_STEPS and not ran.repeated
+    short = ("fewer than three steps: a longer run may hold more",) if few else ()
+    if ran.part and ran.error is None:
+        return (ran.part, *short)
     if ran.repeated:
         steps += f", {ran.repeated} of which repeat others to the byte and are shown once"
     if ran.error is None:
-        short = "fewer than three steps: a longer run may hold more"
-        few = ran.trained and 0 < ran.steps < _FEW_STEPS and not ran.repeated
-        return (f"followed through {steps}", *((short,) if few else ()))
+        return (f"followed through {steps}", *short)
     if isinstance(ran.error, SystemExit):
         code = ran.error.code
         return (

@@ -18,8 +18,11 @@
 5. Lengths are powers of two from `FIRST` on, up to the most positions a configuration has, or to where no GPU
    has room for a single sample.
 
+Where a batch below one that surely runs is in doubt, the answer is the largest below that, and the other is
+the most that may run.
+
 Not modelled: other processes on the device; of 3, batches below the answer that would fail although it runs,
-and larger ones that run between two that were tried and fail.
+none of which was analysed, and larger ones that run between two that were tried and fail.
 """
 
 from __future__ import annotations
@@ -202,7 +205,8 @@ def by_analyses(
         if workload.runtime is None:
             what = "a configuration" if workload.config else "a target that is analysed as a whole"
             raise OptionError(f"a limit of the allocator is not for {what}", "say --device SIZE, or --budget")
-        workload = workload.under(workload.runtime.limited_to(workload.options, limit))
+        if limit < resolve(workload.options.device)[0].usable_bytes:  # else the device is the limit
+            workload = workload.under(workload.runtime.limited_to(workload.options, limit))
 
     def analysed(batch: int) -> Analysis:
         if progress is not None:
@@ -247,8 +251,10 @@ def by_analyses(
         low = max((size for size in known if size < batch and runs(size) and surely(size)), default=0)
         if not surely(batch):
             batch = galloped(batch - 1, low, batch, lambda size: runs(size) and surely(size))
+        batch = _below_doubt(batch, lambda size: runs(size) and surely(size), known)
     if beyond and not known[by_figures or start].at_least:
         perhaps = _perhaps(by_figures, runs, known)
+    perhaps = max(perhaps, by_figures)
     at, fails = known.get(batch), known.get(max(by_figures, perhaps) + 1)
     some = at or first.estimate
     besides = some.device_used - some.peak_reserved
@@ -297,12 +303,23 @@ def _try_beyond(batch: int, runs: Callable[[int], bool], known: Mapping[int, Est
 
 
 def _in_doubt(known: Mapping[int, Estimate], batch: int, perhaps: int) -> Iterator[str]:
-    """Yield notes on the batches above the answer that may not fit, and on those below it."""
-    above = [size for size in sorted(known) if batch < size <= perhaps and known[size].doubt]
-    yield from (f"batch {size:,} may not fit: {known[size].doubt}" for size in above[:1])
-    below = [f"{size:,}" for size in sorted(known) if size < batch and known[size].verdict() != "fits"]
-    if below and not known[batch].at_least:
-        yield f"of the batches below it that were analysed {', '.join(below)} may not fit"
+    """Yield notes on the batches above the answer that may not fit, and on those that surely run."""
+    above = [size for size in sorted(known) if batch < size <= perhaps]
+    doubted = [size for size in above if known[size].verdict() != "fits" or known[size].doubt]
+    for size in doubted[:1]:
+        yield f"batch {size:,} may not fit: {known[size].doubt or 'at the most of its range it has no room'}"
+    surely = [size for size in above if size not in doubted]
+    if doubted and surely:
+        yield f"batch {surely[-1]:,} surely runs: the runtime makes do with less there"
+
+
+def _below_doubt(batch: int, surely: Callable[[int], bool], known: Mapping[int, Estimate]) -> int:
+    """Return the largest batch up to `batch` that surely runs, as all do that were analysed below it."""
+    while batch and (doubted := [size for size in known if size < batch and not surely(size)]):
+        most = min(doubted)
+        low = max((size for size in known if size < most), default=0)
+        batch = galloped(max(most - 1, low), low, most, surely) if low < most - 1 else low
+    return batch
 
 
 def _perhaps(batch: int, runs: Callable[[int], bool], known: Mapping[int, Estimate]) -> int:

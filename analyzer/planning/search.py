@@ -6,9 +6,8 @@ sizes.
 2. Doubling and bisection, as a trial finder goes, give a batch that runs with one that does not right above
    it. Fragmented memory is not monotonic: so the batches below are tried too, down to where no block had to
    be given back. The batch above a **gap** is the answer only where no size it asks for is inferred (each was
-   measured at that very batch); else it is the largest with every smaller batch running. Gaps below the
-   answer are named (`gaps`), of a program with convolutions the nearest, and so are larger batches that would
-   run (`also`).
+   measured at that very batch); else it is the largest with every smaller batch running. The
+   nearest gaps below the answer are named (`gaps`), and so are larger batches that would run (`also`).
 3. The simulation makes a request smaller where that is allowed and there is no room (`runtimes/plans.py`). A
    batch that may or may not run (`runtimes/bounded.py`) is no answer; the notes name it.
 4. A batch at which the program itself fails is no answer and says nothing about memory: the next one is
@@ -49,8 +48,8 @@ _START, _WIDER = 16, 64
 # to be asked about each), and twice as many whenever that went on, up to so many.
 _FIRST_TOGETHER, _TOGETHER = 8, 1024
 # Batches below an answer that are looked at for gaps, where each asks cuDNN about all convolutions and none
-# can change the answer.
-_ASKED_BELOW = 16
+# can change the answer; and where each is only simulated, in a tenth of a millisecond.
+_ASKED_BELOW, _SIMULATED_BELOW = 16, 4096
 # Batches in doubt whose figures are compared.
 _COMPARED = 8
 
@@ -134,9 +133,11 @@ class Search:
             return 0, 0
         low = self.largest_by_figures()
         sure = self.surely_runs(low) and not self.has_unmeasured_size(low)
-        batch = self.without_gaps(low, _ASKED_BELOW if sure and convolves(self.at(low).events) else MOST)
         if sure:
             batch = low
+            self.without_gaps(low, _ASKED_BELOW if convolves(self.at(low).events) else _SIMULATED_BELOW)
+        else:
+            batch = self.without_gaps(low)
         if batch > self.start and self.has_unmeasured_size(batch) and not self.surely_runs(batch):
             # In doubt by what its convolutions may take at most, which is far more: so is every batch for a
             # while.

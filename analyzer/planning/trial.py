@@ -149,7 +149,7 @@ class Program:
                 self.arguments if edit.arguments is None else edit.arguments,
                 options,
                 self.environment,
-                until="steady" if self.until == "end" else self.until,
+                until="steady" if self.until in ("auto", "end") else self.until,
                 least_steps=self.least,
                 most_steps=self._most,
                 seconds=_SECONDS,

@@ -168,9 +168,14 @@ class ServingMemory:
         return self.allowed - self.weights - self.activations - self.outside - self.graphs
 
 
+def positions_of(config: ModelConfig) -> int | None:
+    """Return the tokens of the model's longest request, None where its configuration does not say."""
+    return config.number("max_position_embeddings") or config.number("n_positions")
+
+
 def request_length(config: ModelConfig, wanted: int | None) -> int:
     """Return tokens of a request, default the model's positions. Raises OptionError if unknown."""
-    length = wanted or config.number("max_position_embeddings") or config.number("n_positions")
+    length = wanted or positions_of(config)
     if length is None:
         raise OptionError(f"{config.name} does not say how many positions it has", "add --length 8192")
     return length

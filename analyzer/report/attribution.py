@@ -11,7 +11,10 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
+from collections.abc import Iterable
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from analyzer.report.words import clean, operator_name, size, tail
@@ -24,6 +27,7 @@ KINDS = ("module", "line", "operator", "category", "tensor", "holder")
 # Which part of the peak must be held in vain to be worth a line.
 _WORTH_PERCENT = 2
 _LONGEST_NAME = 100
+_NUMBER = re.compile(r"(?:(?<=\.)|^)\d+(?=\.|$)")  # a part of a module's path
 # Labels of the row whose name is empty.
 NAMELESS = {
     "module": "(outside any module)",
@@ -79,6 +83,38 @@ def name_and_origin(row: TensorRow) -> tuple[str, str]:
         name = f"{module}: {name}"
     moved = row.phase in ("setup", "input")
     return name, " ".join(filter(None, ("" if moved else operator_name(row.operator), clean(row.source))))
+
+
+def grouped(rows: Iterable[TensorRow]) -> list[tuple[TensorRow, int]]:
+    """Return rows with how many are equal but for numbers in their modules' paths (the blocks of a model), in
+    the order of the first of each. Their numbers that differ are "*"."""
+    groups: dict[tuple[object, ...], list[TensorRow]] = {}
+    for row in rows:
+        same = replace(row, name=_pattern(row.name), module=_pattern(row.module), path=())
+        groups.setdefault((same.name, same.module, replace(same, name="", module="")), []).append(row)
+    return [
+        (
+            replace(
+                equal[0],
+                name=_common([row.name for row in equal]),
+                module=_common([row.module for row in equal]),
+            ),
+            len(equal),
+        )
+        for equal in groups.values()
+    ]
+
+
+def _pattern(name: str) -> str:
+    return _NUMBER.sub("*", name)
+
+
+def _common(names: list[str]) -> str:
+    """Return what names of one pattern have in common; the first where they have nothing."""
+    parts = [
+        part[0] if len(set(part)) == 1 else "*" for part in zip(*(n.split(".") for n in names), strict=True)
+    ]
+    return ".".join(parts) if set(parts) != {"*"} else names[0]
 
 
 def unread(estimate: Estimate) -> str:

@@ -45,6 +45,14 @@ _NAIVE_TERMS = (
 _RUNS_SHOWN = 3  # of a session's runs, the first and the last ones
 _ONLY_IF_ANY = ("sent_gradients", "optimizer_state")
 
+# Notes on a program of which only a part was followed (`capture/pytorch/program/extent.py`).
+_IN_PART = ("followed in part: ", "followed with room through ", "steady after ")
+
+# The note on the program's containers that grow (`capture/pytorch/program/owners.py`).
+_GROWS = " by tensors of the GPU with every step"
+# A range of the device's memory that is worth a sentence beside the shares of what is sure.
+_WIDE_PERCENT = 2
+
 # Cards with outputs for screens; of data centers' cards none has one.
 _DESKTOP = ("rtx", "titan")
 # A headroom that a desktop's own processes may use up.
@@ -118,6 +126,7 @@ def _other_sentences(estimate: Estimate) -> list[str]:
             if estimate.device_used
             else "it uses no memory of a GPU"
         )
+    lines += [clean(note) for note in _parts(estimate)]
     if displays(estimate, estimate.allowed_bytes - estimate.device_used):
         lines.append(DISPLAY)
     if not estimate.device_assumed and estimate.device in devices.names():
@@ -348,7 +357,16 @@ def sureness(estimate: Estimate) -> str:
     return (
         f"{percent(certainty.exact, total)} of the peak by rule, {percent(certainty.measured, total)}"
         f" {_by_records(estimate)}, {percent(certainty.bounded, total)} bounded{_left_out(estimate)}"
+        f"{_beside_peak(estimate)}"
     )
+
+
+def _beside_peak(estimate: Estimate) -> str:
+    """Return what the shares are of, where the device's memory is less sure than they read; "" elsewhere."""
+    least, most = estimate.device_range
+    if 100 * (most - least) < _WIDE_PERCENT * estimate.device_used:
+        return ""
+    return f". These are tensors in use: the device may hold {sizes(least, most)} for them"
 
 
 def _left_out(estimate: Estimate) -> str:
@@ -482,16 +500,33 @@ def growing(estimate: Estimate) -> str:
     place = " ".join(filter(None, (operator_name(growth.operator), clean(growth.source))))
     each = "each call" if growth.every == 1 else f"every {growth.every} calls"
     leave = "leaves" if growth.every == 1 else "leave"
+    owner = "".join(f"; {clean(note)}" for note in _owners(estimate))
     return (
         f"Growth: {each} of the model {leave} {size(growth.step_bytes)} more, {growth.calls:,} in a row; most"
         f" is of {place}, held by {clean(growth.held_by)}; {size(estimate.usable_bytes)} are full at call"
-        f" {growth.full_at:,}"
+        f" {growth.full_at:,}{owner}"
     )
+
+
+def _owners(estimate: Estimate) -> list[str]:
+    """Return the note on what grows in the program, which belongs to the sentence on growth."""
+    if estimate.growth is None:
+        return []
+    return [note for note in estimate.notes if note.endswith(_GROWS)]
+
+
+def _parts(estimate: Estimate) -> list[str]:
+    """Return what was followed of a program that was not followed to its end; of one without memory its end
+    is known."""
+    if estimate.out_of_memory is not None:
+        return []
+    return [note for note in estimate.notes if note.startswith(_IN_PART)]
 
 
 def other_notes(estimate: Estimate) -> tuple[str, ...]:
     """Return the notes not printed beside the verdict."""
     beside = (*estimate.refused, *estimate.caveats, *estimate.certainty.unasked)
+    beside = (*beside, *_parts(estimate), *_owners(estimate))
     return tuple(note for note in estimate.notes if note not in beside)
 
 

@@ -48,7 +48,18 @@ def sentence_of(serving: Serving) -> str:
     """Return the verdict in one sentence."""
     if serving.requests >= 1:
         return f"room for {serving.requests:,.2f} requests of {serving.length:,} tokens at a time"
-    return f"no room for a request of {serving.length:,} tokens: the cache holds {serving.tokens:,}"
+    return (
+        f"no room for a request of {serving.length:,} tokens: the longest with room has {serving.longest:,}"
+    )
+
+
+def cache_sentence(serving: Serving) -> str:
+    """Return what the cache holds, and the longest request."""
+    most = ", the model's maximum" if serving.longest == serving.positions else ""
+    return (
+        f"{serving.blocks:,} blocks of {serving.cache.block_tokens} tokens: {serving.tokens:,} tokens; the"
+        f" longest request has {serving.longest:,}{most}"
+    )
 
 
 def text(serving: Serving, _: View = PLAIN) -> str:
@@ -57,7 +68,7 @@ def text(serving: Serving, _: View = PLAIN) -> str:
     rows = [f"{name:<36}{nbytes:>20,}  {size(nbytes):>11}" for name, nbytes in budget_terms(serving)]
     lines = [
         sentence_of(serving),
-        f"{serving.blocks:,} blocks of {cache.block_tokens} tokens: {serving.tokens:,} tokens",
+        *textwrap.wrap(cache_sentence(serving), 80),
         *(
             textwrap.wrap(f"device: {clean(serving.device)}, {serving.device_note}", 80)
             if serving.device_note and budget is not None
@@ -93,7 +104,10 @@ def budget_notes(serving: Serving) -> Iterator[str]:
             f"vLLM until 0.20 logs {before:,} tokens, its blocks over the {cache.group_count} groups of"
             " layers"
         )
-    if "activations" in serving.bounded:
+    if serving.formula:
+        yield serving.formula
+        yield "--engine vllm starts the engine itself: its profile run, its CUDA graphs, its blocks"
+    elif "activations" in serving.bounded:
         yield (
             "activations are bounded: those of transformers' own forward pass, with every token's logits;"
             " vLLM's kernels take less (--activations: what it logs)"
@@ -212,6 +226,6 @@ def engine_json(memory: EngineMemory, _: View = PLAIN) -> str:
 
 def arithmetic_json(serving: Serving, _: View = PLAIN) -> str:
     """Return the arithmetic result as JSON, in bytes."""
-    counted = ("blocks", "blocks_of_request", "tokens", "requests")
+    counted = ("blocks", "blocks_of_request", "tokens", "requests", "longest")
     document = asdict(serving) | {name: getattr(serving, name) for name in counted}
     return json.dumps(document, indent=2) + "\n"

@@ -64,12 +64,9 @@ def _ranks(memory: EngineMemory) -> str:
 
 def arithmetic(serving: Serving, _: View = PLAIN) -> str:
     """Return the page of the budget, line by line."""
-    cache = serving.cache
     body = [
         page.verdict(serving.requests >= 1, words.sentence_of(serving)),
-        page.paragraph(
-            f"{serving.blocks:,} blocks of {cache.block_tokens} tokens: {serving.tokens:,} tokens", "dim"
-        ),
+        page.paragraph(words.cache_sentence(serving), "dim"),
         page.heading("Its budget, by arithmetic"),
         _budget(words.budget_terms(serving)),
     ]

@@ -110,7 +110,7 @@ def parts(
         parts += [
             "",
             Text.assemble(("Largest tensors at the peak", "bold"), (" (analyze explain RULE)", "dim")),
-            _tensors(estimate.top(_rows_shown(estimate, view)), view),
+            _tensors(_shown_tensors(estimate, view), view),
         ]
     if estimate.engine != "recording":  # which happened
         parts += ["", *_certainty(estimate)]
@@ -122,6 +122,14 @@ def parts(
 def _rows_shown(estimate: Estimate, view: View) -> int:
     """Return how many of the largest tensors are shown: fewer below ways out, unless a number was given."""
     return _BELOW_ADVICE if estimate.remedies and view.top == PLAIN.top else view.top
+
+
+def _shown_tensors(estimate: Estimate, view: View) -> list[tuple[TensorRow, int]]:
+    """Return the largest tensors with how many are equal; --verbose shows each, with its holder."""
+    count = _rows_shown(estimate, view)
+    if view.verbose:
+        return [(row, 1) for row in estimate.top(count)]
+    return attribution.grouped(estimate.tensors)[:count]
 
 
 def _ways_out(estimate: Estimate) -> list[RenderableType]:
@@ -220,14 +228,14 @@ def _by_name(estimate: Estimate, view: View) -> list[RenderableType]:
     return [Text(f"At the peak by {view.by}", style="bold"), table]
 
 
-def _tensors(rows: tuple[TensorRow, ...], view: View) -> RenderableType:
+def _tensors(rows: Sequence[tuple[TensorRow, int]], view: View) -> RenderableType:
     from rich import box
     from rich.table import Table
     from rich.text import Text
 
     width = view.width
-    phases = (clean(row.phase)[:_PHASE_WIDTH] for row in rows)
-    digits = max(5, *map(len, (*phases, *(size(row.nbytes) for row in rows))))
+    phases = (clean(row.phase)[:_PHASE_WIDTH] for row, _ in rows)
+    digits = max(5, *map(len, (*phases, *(size(row.nbytes) for row, _ in rows))))
     if width < _NARROW:
         return _tensors_narrow(rows, digits, view)
     room = max(16, width - digits - _WHAT_WIDTH - 6)
@@ -235,8 +243,8 @@ def _tensors(rows: tuple[TensorRow, ...], view: View) -> RenderableType:
     table.add_column("size\nphase", justify="right", width=digits, no_wrap=True)
     table.add_column("shape, type\ncategory · rule", width=_WHAT_WIDTH, no_wrap=True, overflow="ellipsis")
     table.add_column("tensor or module\noperator, line", width=room, no_wrap=True, overflow="ellipsis")
-    for row in rows:
-        name, maker = name_and_origin(row)
+    for row, count in rows:
+        name, maker = _name_and_origin(row, count)
         holder, why = attribution.held_by(row) if view.verbose else ("", "")
         table.add_row(
             Text.assemble(size(row.nbytes), (f"\n{clean(row.phase)[:_PHASE_WIDTH]}", "dim")),
@@ -248,7 +256,13 @@ def _tensors(rows: tuple[TensorRow, ...], view: View) -> RenderableType:
     return table
 
 
-def _tensors_narrow(rows: tuple[TensorRow, ...], digits: int, view: View) -> RenderableType:
+def _name_and_origin(row: TensorRow, count: int) -> tuple[str, str]:
+    """Return the name and origin of a tensor, with how many are equal to it."""
+    name, maker = name_and_origin(row)
+    return f"{name} x{count:,}" if count > 1 else name, maker
+
+
+def _tensors_narrow(rows: Sequence[tuple[TensorRow, int]], digits: int, view: View) -> RenderableType:
     """Size and phase, and beside them everything else, one below the other."""
     from rich import box
     from rich.table import Table
@@ -260,8 +274,8 @@ def _tensors_narrow(rows: tuple[TensorRow, ...], digits: int, view: View) -> Ren
     table.add_column(
         "tensor, shape, type\nmaker, category · rule", max_width=room, no_wrap=True, overflow="ellipsis"
     )
-    for row in rows:
-        name, maker = name_and_origin(row)
+    for row, count in rows:
+        name, maker = _name_and_origin(row, count)
         holder = [tail(part, room) for part in attribution.held_by(row)] if view.verbose else []
         rest = "\n".join(filter(None, (_shape(row), tail(maker, room), _kind(row, room), *holder)))
         table.add_row(

@@ -15,13 +15,16 @@ from analyzer.recipes.serving import Cache, ServingMemory
 # take (vLLM issue 5517: one engine, whose driver alone was replaced), at most, since a part of both is no
 # driver's. "Around 10KB" is what NVIDIA says in February 2025 (CCCL pull request 3768).
 _NODE = 2560
+_MOST_TOKENS = 1 << 24  # of a request, where a configuration says nothing
 _MOST_OF_A_NODE = 64 * 1024 * 11367 // 38086
 
 
 @dataclass(frozen=True, slots=True)
 class Serving:
     """An engine's capacity. length: tokens of a request; batched_tokens: of a batch; available: cache bytes,
-    those its budget leaves if there is one. bounded: terms of the budget that are upper bounds."""
+    those its budget leaves if there is one. bounded: terms of the budget that are upper bounds. formula: a
+    sentence on terms that are by formula, "" where transformers' own forward pass is followed. positions:
+    tokens of the model's longest request, None where its configuration does not say."""
 
     name: str
     device: str
@@ -32,6 +35,8 @@ class Serving:
     available: int
     budget: ServingMemory | None = None
     bounded: tuple[str, ...] = ()
+    formula: str = ""
+    positions: int | None = None
 
     @property
     def blocks(self) -> int:
@@ -42,6 +47,16 @@ class Serving:
     def blocks_of_request(self) -> int:
         """Blocks that a request of `length` tokens takes."""
         return self.cache.blocks_of_request(self.length, self.batched_tokens)
+
+    @property
+    def longest(self) -> int:
+        """Tokens of the longest request that has room, at most the model's positions."""
+        low, high = 0, (self.positions or _MOST_TOKENS) + 1
+        while high - low > 1:
+            middle = (low + high) // 2
+            has_room = self.cache.blocks_of_request(middle, self.batched_tokens) <= self.blocks
+            low, high = (middle, high) if has_room else (low, middle)
+        return low
 
     @property
     def tokens(self) -> int:

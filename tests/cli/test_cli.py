@@ -23,6 +23,7 @@ from analyzer.options import Options
 from analyzer.report import json as json_report
 from analyzer.results.estimate import Certainty, Estimate
 from analyzer.spec import TensorSpec
+from tests.paths import MODELS
 from tests.report.estimates import GOLDEN, MIB, TRAINING, UNKNOWN, hostile
 
 WARNING = "analyze: warning: 2 kinds of operator unknown: figures are at least what it takes\n"
@@ -157,6 +158,8 @@ def test_an_onnx_input_is_described_as_written(run: Any, answers: Any) -> None:
 def test_options_without_effect_are_named(run: Any, answers: Any) -> None:
     answers(KNOWN)
     assert "--optimizer means nothing without --mode train" in run("m.onnx", "--optimizer", "adam").err
+    fitted = run("fit", MODELS / "linear.py", "--optimizer", "adam", "--device", "2GiB")
+    assert fitted.err.count("--optimizer means nothing without --mode train") == 1
 
 
 def test_hostile_names_reach_neither_stream(run: Any, answers: Any) -> None:

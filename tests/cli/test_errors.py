@@ -64,6 +64,11 @@ ERRORS = {
 }
 
 
+def test_a_dimensions_name_is_suggested(run: Any) -> None:
+    ran = run(MODELS / "bert.onnx", "--input", "token=128", "--batch", "2")
+    assert ran.code == 2 and "hint: did you mean 'tokens'? its inputs are: tokens; its named" in ran.err
+
+
 @pytest.mark.parametrize("words", ERRORS)
 def test_an_error_to_the_letter(
     run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: str

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import inspect
 import shlex
 from typing import Any
 
 import click
 import pytest
 
+import analyzer
 from analyzer.cli import Commands, group
 from tests.paths import MODELS
 
@@ -47,6 +49,20 @@ def test_a_page_is_at_most_sixty_lines(run: Any, words: tuple[str, ...]) -> None
     shown = run(*words, "--help").out.splitlines()
     assert "Examples:" in shown
     assert len(shown) <= 60 and max(map(len, shown)) <= 80
+
+
+@pytest.mark.parametrize("words", [(), *((name,) for name in NAMES)])
+def test_shapes_and_settings_of_the_runtime_stand_in_the_short_page(run: Any, words: tuple[str, ...]) -> None:
+    """An ONNX file with several symbolic dimensions can only be typed with --input."""
+    known = {param.name for param in command(*(words or ("estimate",))).params}
+    shown = run(*words, "--help").out
+    assert ("inputs" in known) == ("--input NAME=SHAPE" in shown)
+    assert ("runtime_options" in known) == ("--runtime-option K=V" in shown)
+
+
+def test_pythons_help_names_the_ranges() -> None:
+    said = inspect.getdoc(analyzer.analyze) or ""
+    assert all(f"`{figure}_range`" in said for figure in ("allocated", "reserved", "device"))
 
 
 @pytest.mark.parametrize("name", ["estimate", "run", "fit"])

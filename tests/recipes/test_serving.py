@@ -157,7 +157,7 @@ def test_what_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
     said = "--weights 14.9888GiB --activations 2.9912GiB --outside 0.35GiB --gpu-memory-utilization 0.9 --device 23.58GiB"
     assert main(["serve", folder, "--length", "29000", *said.split()]) == 1
     shown = capsys.readouterr().out
-    assert shown.startswith("no room for a request of 29,000 tokens: the cache holds 23,")
+    assert shown.startswith("no room for a request of 29,000 tokens: the longest with room has 23,")
     assert "--available SIZE takes the cache it logs" in " ".join(shown.split())
     assert "CUDA graphs are not counted" in shown and max(map(len, shown.splitlines())) <= 80
     assert "- CUDA graphs  " not in shown and "nvidia-smi" not in shown  # a profile has what CUDA counts

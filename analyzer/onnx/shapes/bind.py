@@ -19,7 +19,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from analyzer.errors import InputError
+from analyzer.errors import InputError, did_you_mean
 from analyzer.onnx.types import Dim, ValueType, display, display_shape
 
 Described = Mapping[str, tuple[Sequence[int], str | None]]
@@ -144,7 +144,8 @@ def _described(
             named = ", ".join(sorted(map(display, dimensions)))
             raise InputError(
                 f"the model has no input {display(name)!r}",
-                f"its inputs are: {names}" + (f"; its named dimensions: {named}" if named else ""),
+                f"{did_you_mean(name, [*declared, *dimensions])}its inputs are: {names}"
+                + (f"; its named dimensions: {named}" if named else ""),
             )
         value = declared[name]
         if dtype and value.dtype and dtype != value.dtype:

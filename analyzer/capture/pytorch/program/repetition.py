@@ -5,7 +5,8 @@
 2. A storage that lives across a boundary has a **role**: its size, and its number among equals. One that
    replaces a dead storage gets its role, so this step's gradients are what the last step's were.
 3. A segment's **normal form** is everything that happened in it (operators, births, deaths, named events)
-   with storages known by their order of birth in it, or by their role. Floats are left out: they scale values
+   with storages known by their order of birth in it, or by their role (the smallest without their number:
+   of losses in a list the last one always has another). Floats are left out: they scale values
    (a learning rate), and decide no memory.
 4. If the last p segments have the normal forms of the p before them, begin and end with the same roles in
    blocks of the same size, and reach no new peak, they are forgotten: whatever they left alive stands for
@@ -15,15 +16,20 @@
    addresses of what is alive between them are not to be trusted.
 6. A program is **steady** where optimizer steps are forgotten so, with the allocator as it was: everything
    from then on happened already.
+7. Where equal tensors go round among blocks of different sizes, the allocator may not repeat for very long.
+   Then `ENOUGH` segments, or `FEWEST` of long ones, that each equal the one p before, leave as many tensors
+   of each size, and reach no new peak, are **alike**: the program asks for the same again, and only the
+   allocator's holes are not known to repeat. They may leave a few of the smallest blocks: losses in a list.
 
 Nothing is forgotten by the allocator: it has gone through every step (`runtimes/pytorch/live.py`), and a peak
 that only a later step reaches, by fragmentation, is found and kept.
 
-Not modelled: steps whose sizes differ are all stored.
+Not modelled: steps whose sizes differ are all stored, as those are that are only alike.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -40,6 +46,11 @@ LONGEST = 8
 # So many segments are stored before the allocator's layout no longer matters, and so many layouts remembered.
 PATIENCE = 10
 LAYOUTS = 64
+# So many segments are alike before the allocator's layout does not matter for when a program may be ended;
+# fewer of long ones, down to the fewest, as many operators being as much evidence.
+ENOUGH, FEWEST, _OPERATORS = 16, 6, 25_000
+# Bytes of a tensor that may be left by every segment: a loss or two kept in a list.
+_SMALL_BYTES, _SMALL_GROWTH = 512, 2048
 # Bytes, whether on the device, number among equals.
 Role: TypeAlias = tuple[int, bool, int]
 
@@ -69,11 +80,24 @@ class NormalForm:
 
 
 @dataclass(frozen=True, slots=True)
+class Repeats:
+    """Segments that repeat at the end of one. period: segments until it does; steps: optimizer steps among
+    them; alike: how many segments are alike in a row, 0 where the allocator is as it was, too; grown: bytes
+    that they leave in small tensors, each period anew."""
+
+    period: int
+    steps: int
+    alike: int = 0
+    grown: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class Boundary:
     """End of a segment. at: length of the recording; steps: optimizer steps in the segment.
 
-    held: what lives then, role -> (storage, bytes of its block). normal: the form of the segment that ends
-        here. layouts: of the allocator, now and where segments since forgotten ended.
+    held: what lives then, role -> (storage, bytes of its block). kind: number of the normal form of the
+        segment that ends here, -1 for the first. layouts: of the allocator, now and where segments since
+        forgotten ended. lives: the roles but for small tensors', as one number; small: bytes of those.
     """
 
     at: RecordingCursor
@@ -81,8 +105,10 @@ class Boundary:
     failures: int
     peaks: tuple[int, ...]
     held: Mapping[Role, tuple[int, int]]
-    normal: NormalForm | None
+    kind: int
     layouts: tuple[int, ...]
+    lives: int
+    small: int
 
     @property
     def state(self) -> dict[Role, int]:
@@ -108,7 +134,8 @@ class _Numbers:
 class Repetition:
     """Watches a program's segments for one capture.
 
-    repeated_steps: optimizer steps that were forgotten because they repeat others.
+    repeated_steps: optimizer steps that were forgotten because they repeat others. operators: of all
+        segments that ended, forgotten ones included. waits: why the last one is not known to repeat.
     """
 
     def __init__(self, recorder: Recorder, memory: Memory) -> None:
@@ -116,15 +143,24 @@ class Repetition:
         self._boundaries: list[Boundary] = []
         self._roles: dict[int, Role] = {}
         self._numbers: dict[tuple[int, bool], _Numbers] = {}
-        self._steps = 0
-        self.repeated_steps = 0
+        self._kinds: list[tuple[int, NormalForm]] = []  # the last one first
+        self._kind_count = self._steps = 0
+        self._lengths: deque[int] = deque(maxlen=LONGEST)  # operators of the last segments
+        self.repeated_steps = self.operators = 0
+        self.waits = ""
+        self._runs: dict[int, int] = {}  # by period: segments in a row that are alike
 
-    def end_segment(self) -> bool:
-        """End a segment; return whether the program is steady since."""
-        normal = self._normal() if self._boundaries else None
+    def end_segment(self) -> Repeats | None:
+        """End a segment; return what repeats since, None if nothing does or nobody knows yet."""
+        kind = -1
+        if self._boundaries:
+            kind = self._kind(self._normal())
+            self._lengths.append(len(self._recorder.operators) - self._boundaries[-1].at.operators)
+            self.operators += self._lengths[-1]
         self._assign()
-        self._boundaries.append(self._boundary(normal))
+        self._boundaries.append(self._boundary(kind))
         del self._boundaries[: -2 * LONGEST - 1]
+        recurring = self._recurs()
         for period in range(1, (len(self._boundaries) - 1) // 2 + 1):
             if self._repeats(period):
                 begin, now = self._boundaries[-1 - period], self._boundaries[-1]
@@ -134,13 +170,50 @@ class Repetition:
                 self._forget(begin, now)
                 steps = sum(boundary.steps for boundary in self._boundaries[-period:])
                 self.repeated_steps += steps
+                self._runs = {period: self._runs.get(period, 0)}  # others would compare across the cut
                 self._boundaries[-1 - period :] = [
                     replace(begin, layouts=(*begin.layouts, *now.layouts)[-LAYOUTS:])
                 ]
-                return as_before and steps > 0
-        return False
+                return Repeats(period, steps) if as_before else recurring
+        return recurring
 
-    def _boundary(self, normal: NormalForm | None) -> Boundary:
+    def _recurs(self) -> Repeats | None:
+        """Return what is alike (7), None without."""
+        bounds = self._boundaries
+        *_, before, now = (bounds[0], *bounds)
+        (allocated, reserved, _), earlier = now.peaks, before.peaks
+        is_new = reserved > earlier[1] or allocated > earlier[0] + _SMALL_GROWTH
+        is_new |= now.failures != before.failures
+        for period in range(1, LONGEST + 1):
+            known = not is_new and period < len(bounds) and _is_alike(bounds[-1 - period], now)
+            self._runs[period] = self._runs.get(period, 0) + 1 if known else 0
+        self.waits = "waiting for the allocator to repeat" if any(self._runs.values()) else "steps differ"
+        return self._alike(bounds)
+
+    def _alike(self, bounds: Sequence[Boundary]) -> Repeats | None:
+        """Return the shortest period after which enough segments are alike."""
+        enough = _OPERATORS // max((1, *self._lengths))
+        for period, count in self._runs.items():
+            if count >= max(min(enough, ENOUGH), FEWEST, 2 * period):
+                grown = bounds[-1].small - bounds[-1 - period].small
+                if grown <= period * _SMALL_GROWTH:
+                    steps = sum(boundary.steps for boundary in bounds[-period:])
+                    return Repeats(period, steps, count, max(grown, 0))
+        return None
+
+    def _kind(self, normal: NormalForm) -> int:
+        """Return the number of a normal form: that of an equal one, or a new one."""
+        known = next((entry for entry in self._kinds if entry[1] == normal), None)
+        if known is None:
+            known = self._kind_count, normal
+            self._kind_count += 1
+        else:
+            self._kinds.remove(known)
+        self._kinds.insert(0, known)
+        del self._kinds[2 * LONGEST + 1 :]
+        return known[0]
+
+    def _boundary(self, kind: int) -> Boundary:
         """Return the boundary at the current end of the recording."""
         recorder, memory = self._recorder, self._memory
         steps, self._steps = recorder.step - self._steps, recorder.step
@@ -151,8 +224,10 @@ class Repetition:
             failures=memory.failures,
             peaks=memory.peaks,
             held=held,
-            normal=normal,
+            kind=kind,
             layouts=(hash(memory.layout(held[role][0] for role in sorted(held))),),
+            lives=hash(frozenset(role for role in held if not _is_small(role))),
+            small=sum(_SMALL_BYTES for role in held if _is_small(role)),
         )
 
     def _repeats(self, period: int) -> bool:
@@ -160,11 +235,10 @@ class Repetition:
         *_, now = boundaries = self._boundaries
         begin, before = boundaries[-1 - period], boundaries[-1 - 2 * period]
         return (
-            boundaries[-1].normal == boundaries[-1 - period].normal
+            all(boundaries[-1 - i].kind == boundaries[-1 - period - i].kind for i in range(period))
             and now.peaks == begin.peaks
             and now.failures == before.failures
             and now.at.events - begin.at.events == begin.at.events - before.at.events
-            and all(boundaries[-1 - i].normal == boundaries[-1 - period - i].normal for i in range(1, period))
             and now.state == begin.state
         )
 
@@ -209,6 +283,17 @@ class Repetition:
         return NormalForm((len(recorder.storages.program) - begin.at.moments, shapes), normalize)
 
 
+def _is_small(role: Role) -> bool:
+    """Return whether a tensor of the device takes its smallest block."""
+    nbytes, on_device, _ = role
+    return on_device and 0 < nbytes <= _SMALL_BYTES
+
+
+def _is_alike(one: Boundary, other: Boundary) -> bool:
+    """Return whether two segments have one normal form, and leave as many tensors of each size."""
+    return one.kind == other.kind and one.lives == other.lives
+
+
 def _happened(
     moments: Sequence[Moment],
     operators: Sequence[Operator],
@@ -221,7 +306,10 @@ def _happened(
     first = begin.at.storages
 
     def numbered(storage: int) -> Hashable:
-        return storage - first if storage >= first else roles.get(storage)
+        if storage >= first:
+            return storage - first
+        role = roles.get(storage)
+        return role[:2] if role is not None and _is_small(role) else role
 
     def argument(value: Any) -> Hashable:
         if isinstance(value, TensorMeta):

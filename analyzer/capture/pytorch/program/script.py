@@ -23,7 +23,6 @@ Not modelled: several GPUs in one process; what a compiler would make of the pro
 from __future__ import annotations
 
 import contextlib
-import time
 import weakref
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -52,9 +51,12 @@ from analyzer.capture.pytorch.program.deadline import ended_after
 from analyzer.capture.pytorch.program.ending import exits, site_folders
 from analyzer.capture.pytorch.program.evaluating import Evaluations
 from analyzer.capture.pytorch.program.exporting import exporting
+from analyzer.capture.pytorch.program.extent import Enough, Extent, Until
 from analyzer.capture.pytorch.program.generating import Tokens
+from analyzer.capture.pytorch.program.loaders import Loaders
 from analyzer.capture.pytorch.program.loading import reading_in_order
 from analyzer.capture.pytorch.program.optimized import OptimizedModels
+from analyzer.capture.pytorch.program.owners import Owners
 from analyzer.capture.pytorch.program.repetition import Repetition
 from analyzer.capture.pytorch.program.threads import Threads
 from analyzer.capture.pytorch.program.tracing import (
@@ -81,30 +83,14 @@ if TYPE_CHECKING:
     from analyzer.devices import DeviceProfile
 
 
-class Enough(BaseException):
-    """The program has been followed as far as was asked: it ends here."""
-
-
-@dataclass(frozen=True, slots=True)
-class Until:
-    """Where a program is ended. steps: after so many optimizer steps, or where it is "steady" (None: at its
-    end), there after more than `least` of them; most: after so many, steady or not; seconds: after so long,
-    at the next model's call or step, or soon after."""
-
-    steps: int | str | None = None
-    least: int = 0
-    seconds: float | None = None
-    most: int | None = None
-
-
 @dataclass(frozen=True, slots=True)
 class Ran:
     """A program that was followed.
 
     error: what ended it (None: it ran to its end). steps: optimizer steps; repeated: those that repeat others
         and are stored once. steady: it was ended because from then on everything repeats. cut: it was ended
-        because its time was over. trained: whether there was a backward pass, or an optimizer for one that
-        the program did not come to.
+        because its time was over. part: what was followed of it and what was not, "" of all. trained:
+        whether there was a backward pass, or an optimizer for one that the program did not come to.
     unreached: what it never did, "" where nothing is to be said of that. caveats: what the figures are not
         of. weight_bytes, trainable_bytes, leaves: of the modules that were called, for the naive sum.
     """
@@ -115,6 +101,7 @@ class Ran:
     repeated: int
     steady: bool
     cut: bool
+    part: str
     trained: bool
     weight_bytes: int
     trainable_bytes: int
@@ -130,12 +117,9 @@ class Phases:
         self,
         recorder: Recorder,
         progress: Callable[[str], None] | None,
-        until: Until,
-        repetition: Repetition | None,
+        extent: Extent,
     ) -> None:
-        self._recorder, self._progress, self.until = recorder, progress, until
-        self._ends = None if until.seconds is None else time.monotonic() + until.seconds
-        self._repetition = repetition
+        self._recorder, self._progress, self.extent = recorder, progress, extent
         self.looking = True  # for what repeats
         self.evaluations = Evaluations(recorder.places, recorder.note)
         self._optimizing = 0
@@ -150,11 +134,11 @@ class Phases:
         self._weighed: set[int] = set()  # storages of `weight_bytes`
         self.steps = 0
         self.optimizers = weakref.WeakSet[torch.optim.Optimizer]()
-        self.steady = self.cut = self.trained = self.makes_optimizers = False
+        self.trained = self.makes_optimizers = False
         self.weight_bytes = self.trainable_bytes = 0
         self.leaves: list[LeafOutput] = []
         self.models: list[ModelCall] = []
-        self.optimized = OptimizedModels()
+        self.optimized, self.owners = OptimizedModels(), Owners()
 
     def now(self) -> Phase:
         """Return the phase of the next operator."""
@@ -201,19 +185,10 @@ class Phases:
         self._recorder.step = self.steps
         self._forward_seen = False
         if self._progress is not None:
-            self._progress(f"step {self.steps}")
-        steps = self.until.steps
-        self.steady = self._segment_over() and steps == "steady" and self.steps > self.until.least
-        most = steps if isinstance(steps, int) else self.until.most
-        if self.steady or (most is not None and self.steps >= most):
-            raise Enough
-        self.end_in_time()
-
-    def end_in_time(self) -> None:
-        """End the program if its time is over."""
-        if self._ends is not None and time.monotonic() > self._ends:
-            self.cut = True
-            raise Enough
+            self._progress(f"step {self.steps}{self.extent.waits}")
+        self._recorder.places.segment_over()
+        self.owners.look(self._recorder.places.user_frame(), self.steps)
+        self.extent.end_step(self.steps)
 
     def ended_early(self) -> None:
         """Label what a program that did not come to its end holds of gradients and optimizers' states."""
@@ -222,11 +197,6 @@ class Phases:
         for optimizer in self.optimizers:
             label_state(optimizer, self._recorder)
             label_optimized(optimizer, self._recorder)
-
-    def _segment_over(self) -> bool:
-        """End a part of the program that may repeat; return whether everything repeats now."""
-        self._recorder.places.segment_over()
-        return self._repetition is not None and self._repetition.end_segment()
 
     def after_backward(self) -> None:
         """End a backward pass: label gradients and mark the event."""
@@ -252,7 +222,7 @@ class Phases:
             self.models.append(called_as(module, self._recorder.places.user_frame(), args, kwargs))
             path = ""
         if not self._recorder.places.modules:
-            self.end_in_time()
+            self.extent.end_in_time()
             self._recorder.storages.called(id(module))
             self.evaluations.calls(module)
             self._forward_seen = self._started = True
@@ -261,7 +231,12 @@ class Phases:
             if not torch.is_grad_enabled():
                 self._calls = Phase.GENERATION if generates() else Phase.EVALUATION
                 if self.looking:
-                    self._segment_over()
+                    self._recorder.places.segment_over()
+                    self.extent.end_evaluated()
+                    if self._progress is not None:
+                        step = f"step {self.steps}, " if self.steps else ""
+                        self._progress(f"{step}call {self.extent.evaluated:,} without gradients")
+                    self.owners.look(self._recorder.places.user_frame(), self.extent.evaluated)
         return path
 
     def _adopt(self, root: torch.nn.Module) -> None:
@@ -322,7 +297,7 @@ def follow(
     *,
     rank: Rank | None = None,
     post: Post | None = None,
-    until: Until = Until(),
+    until: Until | None = None,
     assume: Mapping[str, bool | int | float] | None = None,
     progress: Callable[[str], None] | None = None,
     whole: bool = False,
@@ -343,7 +318,9 @@ def follow(
         recorder.whole_program(site_folders(), alone=rank.world_size == 1)
         recorder.values.assumptions = Assumptions(assume)
         repetition = None if memory is None or whole else Repetition(recorder, memory)
-        phases = Phases(recorder, progress, until, repetition)
+        loaders = Loaders()
+        extent = Extent(until or Until(), repetition, loaders)
+        phases = Phases(recorder, progress, extent)
         tokens = None if memory is None or whole else Tokens(recorder, memory, phases)
         recorder.phases = phases.now
         with (
@@ -358,8 +335,8 @@ def follow(
             reading_in_order(recorder),
             replaced(
                 {
-                    "torch.utils.data.dataloader._BaseDataLoaderIter._next_index": noting_drawn_sizes(
-                        recorder.note, recorder.places.line
+                    "torch.utils.data.dataloader._BaseDataLoaderIter._next_index": loaders.drawing(
+                        noting_drawn_sizes(recorder.note, recorder.places.line)
                     ),
                     "torch.export.export": exporting(recorder),
                     "torch.compile": compiling(recorder),
@@ -375,7 +352,7 @@ def follow(
             exits(recorder),
         ):
             try:
-                with ended_after(until.seconds, phases.end_in_time):
+                with ended_after(extent.until.seconds, extent.end_in_time):
                     threads.finish(run)
             except Enough:
                 pass
@@ -393,9 +370,11 @@ def follow(
                 recorder.caveat(sentence)
             if isinstance(error, torch.OutOfMemoryError) or not collects:
                 garbage.search(error)
-            if unfinished := phases.cut or not _by_itself(error):
+            if unfinished := extent.cut or not _by_itself(error):
                 phases.ended_early()
         recorder.notes.extend((*_cudnn_modes(), *recorder.values.assumptions.notes()))
+        if sentence := phases.owners.sentence():
+            recorder.note(sentence)
         graph = replace(
             recorder.finish(None),
             communicators=communicators.uses,
@@ -411,8 +390,9 @@ def follow(
         error=error,
         steps=phases.steps,
         repeated=0 if repetition is None else repetition.repeated_steps,
-        steady=phases.steady,
-        cut=phases.cut,
+        steady=extent.steady is not None,
+        cut=extent.cut,
+        part=extent.sentence(),
         trained=phases.trained or phases.steps > 0,
         weight_bytes=phases.weight_bytes,
         trainable_bytes=phases.trainable_bytes,
@@ -432,7 +412,7 @@ def _unreached(recorder: Recorder, phases: Phases) -> str:
     sentences = []
     if not any(storage.on_device for storage in recorder.storages.all):
         sentences.append("put nothing on the GPU")
-    elif phases.makes_optimizers and not phases.steps and phases.until.steps is None and not phases.cut:
+    elif phases.makes_optimizers and not phases.steps and phases.extent.is_whole:
         sentences.append("made an optimizer and took no step")
     if caught := recorder.caught():
         sentences.append(f"caught an error: {caught}")
