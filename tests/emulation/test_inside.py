@@ -12,6 +12,7 @@ import weakref
 from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
 
 import analyzer.emulation
