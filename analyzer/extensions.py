@@ -11,6 +11,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping
 from functools import cache
+from importlib.util import find_spec
 from typing import Any
 
 from analyzer import child
@@ -54,7 +55,12 @@ def announced(group: str) -> Mapping[str, Any]:
 
     importable()
     entries = metadata.entry_points(group=f"analyzer.{group}")
-    return {entry.name: entry for entry in reversed(tuple(entries))}
+    return {entry.name: entry for entry in reversed(tuple(entries)) if _is_there(entry.value)}
+
+
+def _is_there(value: str) -> bool:
+    """Return whether the package of an entry point is there: one may have been left out of an installation."""
+    return find_spec(value.partition(":")[0].partition(".")[0]) is not None
 
 
 @cache
