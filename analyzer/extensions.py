@@ -59,7 +59,7 @@ def announced(group: str) -> Mapping[str, Any]:
 
 
 def _is_there(value: str) -> bool:
-    """Return whether the package of an entry point is there: one may have been left out of an installation."""
+    """Return whether an entry point's package is there: an installation may leave one out."""
     return find_spec(value.partition(":")[0].partition(".")[0]) is not None
 
 

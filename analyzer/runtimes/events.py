@@ -57,7 +57,8 @@ class Malloc:
     def moved(self, sign: int) -> Malloc:
         """Return the request at its most (1), or at its least (-1)."""
         off = self.assumed_less if sign < 0 and self.assumed_less is not None else self.assumed
-        return replace(self, nbytes=max(self.nbytes + sign * off, 1)) if off else self
+        least = 1 if self.assumed_less is None else 0  # a workspace of nothing is not asked for
+        return replace(self, nbytes=max(self.nbytes + sign * off, least)) if off else self
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,9 +6,9 @@ where threads ask for memory in an order that only a run has.
    large, or half as large again.
 2. The program is simulated again with every such request at its least, and at its most, and, where a
    convolution's plan is not known, `_DRAWS` times with some at their least, some at their most and some as
-   they are (requests that are alike are off alike), since smaller requests may leave holes that nothing fits:
-   the peaks of these are the ranges. Where the device has less than the program would take with room,
-   the allocator holds what there is, and no more.
+   they are, and as often with sizes between (requests that are alike are off alike), since smaller requests
+   may leave holes that nothing fits: the peaks of these are the ranges. Where the device has less than the
+   program would take with room, the allocator holds what there is, and no more.
 3. Beside the allocator the process holds the context and first kernels, `DeviceProfile.context_range_bytes`,
    and the handles and code of libraries, of which a GPU with smaller ones may hold half, and `CODE_BYTES` of
    further kernels; what an older cuDNN loads at once is off by `DeviceProfile.modules_off_bytes`. A program
@@ -49,6 +49,9 @@ from analyzer.runtimes.variants import Sizes, Variants
 Range = tuple[int, int]
 _BARE = Fraction(1, 10)
 _DRAWS = 8
+# Shares of the way to a size's least (below 0) or most; between, all are tried together too.
+_ENDS = (-1.0, 0.0, 1.0)
+_BETWEEN = (-1.0, -0.5, 0.0, 0.001, 0.003, 0.01, 0.03, 0.1, 0.3)
 # Orders of segments that are tried; fewer of a long program, so that it takes no longer than following it.
 _PLACEMENTS, _FEWEST, _PLACED_EVENTS = 24, 4, 2_000_000
 # Kernels' code beyond what is counted: 2 to 4 MiB in 50 of 180 runs on an H200, and in 16 of 23 on an H100
@@ -72,7 +75,9 @@ def bounded_ranges(
     room. measured: see `may_be_off`."""
     others = {_at_bound(variants.requests, sign, measured=measured) for sign in (-1, 1)}
     if any(request.is_unasked for request in variants.requests):
-        others |= {_drawn(variants.requests, Random(seed), measured) for seed in range(_DRAWS)}
+        others |= {_at_bound(variants.requests, share, measured=measured) for share in _BETWEEN}
+        for shares in (_ENDS, _BETWEEN):
+            others |= {_drawn(variants.requests, Random(seed), shares, measured) for seed in range(_DRAWS)}
     own = simulation.peak_allocated, simulation.peak_reserved
     every = [own, *(variants.peaks(sizes) for sizes in others - {variants.sizes})]
     allocated, reserved = ((min(figures), max(figures)) for figures in zip(*every, strict=True))
@@ -176,27 +181,31 @@ def kept_and_spare(profile: DeviceProfile, usable_bytes: int | None = None) -> R
     return max(nbytes - least, 0), max(most - nbytes, 0) if nbytes >= profile.usable_bytes else 0
 
 
-def _drawn(requests: Sequence[Malloc], random: Random, measured: bool) -> Sizes:
-    """Return the requests' sizes, every assumed one at its least, as it is or at its most; alike ones
-    alike."""
-    signs: dict[tuple[str, str, int], int] = {}
+def _drawn(requests: Sequence[Malloc], random: Random, shares: Sequence[float], measured: bool) -> Sizes:
+    """Return the requests' sizes, every assumed one at one of these shares of the way to its least (below 0)
+    or to its most; alike ones alike."""
+    signs: dict[tuple[str, str, int], float] = {}
     sizes = []
     for request in requests:
-        sign = 0
+        sign = 0.0
         if _bytes_at(request, 1, measured=measured) != request.nbytes:
             alike = (request.rule, request.plan, request.nbytes)
-            sign = signs.setdefault(alike, random.choice((-1, 0, 1)))
+            sign = signs.setdefault(alike, random.choice(shares))
         sizes.append(_bytes_at(request, sign, measured=measured))
     return tuple(sizes)
 
 
-def _at_bound(requests: Sequence[Malloc], sign: int, *, measured: bool = False) -> Sizes:
-    """Return the requests' sizes, every assumed one at its least (-1), as it is (0) or at its most (1)."""
+def _at_bound(requests: Sequence[Malloc], sign: float, *, measured: bool = False) -> Sizes:
+    """Return the requests' sizes, every assumed one at its least (-1), as it is (0), at its most (1) or
+    between."""
     return tuple([_bytes_at(request, sign, measured=measured) for request in requests])
 
 
-def _bytes_at(request: Malloc, sign: int, *, measured: bool) -> int:
+def _bytes_at(request: Malloc, sign: float, *, measured: bool) -> int:
+    if not sign:
+        return request.nbytes
     if request.assumed_less is not None:
-        return request.moved(sign).nbytes if sign else request.nbytes
+        end = request.moved(1 if sign > 0 else -1).nbytes
+        return request.nbytes + int(abs(sign) * (end - request.nbytes))
     off = may_be_off(request, measured=measured)
-    return max(request.nbytes + sign * off, 1) if sign and off else request.nbytes
+    return max(request.nbytes + int(sign * off), 1) if off else request.nbytes

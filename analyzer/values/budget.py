@@ -15,6 +15,9 @@
 5. A generation goes on to the longest length it may, whatever the numbers say: in it they are not followed.
 6. Once it is spent, numbers are followed in small tensors only. So it is from the beginning among several
    ranks that are traced: what other ranks compute is not known there.
+7. Numbers of a sparse tensor written out, or of a host matrix that is mostly zeros, decide the size of the
+   sparse tensor they become again: how many are not zero. They are followed in larger tensors
+   (`SCATTERED_ELEMENTS`), until `SCATTERED_WORK` bytes of such were read and written.
 """
 
 from __future__ import annotations
@@ -27,6 +30,8 @@ aten = torch.ops.aten
 LIMIT = 1 << 20
 LARGE_BYTES = 1 << 27
 LARGE_WORK = 1 << 31
+SCATTERED_ELEMENTS = 1 << 26
+SCATTERED_WORK = 1 << 32
 # Elements of the largest tensor without a known value for which there are stand-ins.
 STAND_IN_ELEMENTS = 1 << 16
 MOST_ELEMENTS = 1 << 22  # of a tensor
@@ -61,6 +66,7 @@ class Budget:
     def __init__(self, effort: Effort | None = None, loads: bool = False) -> None:
         self.effort = effort
         self._loads, self._large_left = loads, LARGE_WORK
+        self._scattered_left = SCATTERED_WORK
 
     def most(self, tensor: torch.Tensor) -> int:
         """Elements of the largest tensor of this type that is followed."""
@@ -69,6 +75,18 @@ class Budget:
         if is_number(tensor) or tensor.numel() <= LIMIT:
             return LIMIT
         return max(LIMIT, min(LARGE_BYTES, self._large_left) // tensor.element_size())
+
+    def takes_scattered(self, tensors: list[torch.Tensor]) -> bool:
+        """Return whether an operator among numbers of sparse tensors is followed; spend its part of the
+        work."""
+        if self.effort is None or not self.effort.follows_programs:
+            return False
+        nbytes = sum(tensor.numel() * tensor.element_size() for tensor in tensors)
+        most = max((tensor.numel() for tensor in tensors), default=0)
+        if most > SCATTERED_ELEMENTS or nbytes > self._scattered_left:
+            return False
+        self._scattered_left -= nbytes
+        return True
 
     def is_room(self, tensors: list[torch.Tensor]) -> bool:
         """Return whether an operator among large tensors is followed, and its part of the work spent."""
@@ -87,6 +105,7 @@ class Effort:
 
     def __init__(self, most: int = MOST_ELEMENTS) -> None:
         self._most = most
+        self.follows_programs = most > SMALL_ELEMENTS  # the numbers of a whole one
         self.paused = False
         self.kept: dict[int, int] = {}
         self._kept_bytes = 0

@@ -76,7 +76,7 @@ class KnownCounts:
         # Results of `nonzero`: the shape of what they list, and their rows and strides.
         self._places: dict[int, tuple[torch.Size, int, tuple[int, ...]]] = {}
         # Of masks made of these: how many elements are true at most.
-        self._at_most: dict[int, tuple[torch.Size, int]] = {}
+        self.bounds: dict[int, tuple[torch.Size, int]] = {}
         self._at_least: dict[int, tuple[torch.Size, int]] = {}  # how many are true at least
         # Of masks of what equals a number: the compared storage and the number; of each compared storage: how
         # many were taken to equal which.
@@ -96,7 +96,7 @@ class KnownCounts:
         self._drawn.pop(key, None)
         self._orders.pop(key, None)
         self._places.pop(key, None)
-        self._at_most.pop(key, None)
+        self.bounds.pop(key, None)
         self._at_least.pop(key, None)
         self._equal.pop(key, None)
         self._assumed_equal.pop(key, None)
@@ -112,7 +112,7 @@ class KnownCounts:
         """Return an upper bound of a mask's true elements, None if unknown."""
         if mask.storage_offset():
             return None
-        shape, most = self._at_most.get(self._key_of(mask), (None, 0))
+        shape, most = self.bounds.get(self._key_of(mask), (None, 0))
         if shape is not None and _is_all_of(mask, shape):
             return most
         equal = self._equal_to(mask)
@@ -190,7 +190,7 @@ class KnownCounts:
     def bounded(self, mask: torch.Tensor, most: int) -> None:
         """Record an upper bound of a mask's non-zero elements."""
         if not mask.storage_offset():
-            self._at_most[self._key(mask)] = mask.shape, min(most, mask.numel())
+            self.bounds[self._key(mask)] = mask.shape, min(most, mask.numel())
 
     def drawn(self, numbers: torch.Tensor, *, normally: bool = False) -> None:
         """Record that these numbers were drawn evenly from 0 to 1, or normally."""
@@ -208,7 +208,7 @@ class KnownCounts:
         below = self.share_below(drawn, float(number))
         if below is not None and drawn.numel() == mask.numel():
             share, count = below if COMPARING[call.func] else 1 - below, mask.numel()
-            self._at_most[self._key(mask)] = mask.shape, _seen_at_most(count, share)
+            self.bounds[self._key(mask)] = mask.shape, _seen_at_most(count, share)
             self._at_least[self._key(mask)] = mask.shape, count - _seen_at_most(count, 1 - share)
 
     @staticmethod
@@ -256,7 +256,7 @@ class KnownCounts:
             and order.size(-1) == places
             and (not isinstance(place, torch.Tensor) or place.numel() == 1)
         ):
-            self._at_most[self._key(mask)] = mask.shape, mask.numel() // places
+            self.bounds[self._key(mask)] = mask.shape, mask.numel() // places
         elif isinstance(place, (int, float)) and order.shape == mask.shape and not order.storage_offset():
             self._equal[self._key(mask)] = mask.shape, self._key(order), place
 

@@ -34,7 +34,7 @@ from typing import Any
 import torch
 
 from . import branches
-from .budget import LIMIT, Budget, is_number
+from .budget import LIMIT, SCATTERED_ELEMENTS, Budget, is_number
 from .calls import DispatchedCall, places
 from .counts import (
     CHOOSING,
@@ -50,12 +50,14 @@ from .counts import (
     KnownCounts,
 )
 from .distinct import distinct
+from .loaded import Loaded
 from .sizes import is_mask
 from .store import Store
 from .zeroing import most_left
 
 aten = torch.ops.aten
 _SMALL_EMPTY = 1 << 12
+_MOSTLY_ZEROS = 4  # times as many elements as are not zero
 # Logical operators, and the operand that decides their result.
 _ABSORBING = {
     aten.bitwise_or.Tensor: True,
@@ -105,12 +107,30 @@ class KnownValues:
         self.standing_in = False
         self._note, self._generator = note, generator
         self._numbers: set[int] = set()  # storages of the program's numbers, or of what was made of them
+        self.scattered: set[int] = set()  # storages of numbers among many zeros, larger than others may be
+        self._loaded = Loaded()
 
     # -- what is known
 
     def value(self, tensor: torch.Tensor) -> torch.Tensor | None:
         """Return a tensor's value on the CPU; None if it is unknown or too large."""
-        return self.store.get(tensor) if tensor.numel() <= self.budget.most(tensor) else None
+        most = self.most(tensor) if self.scattered else self.budget.most(tensor)
+        return self.store.get(tensor) if tensor.numel() <= most else None
+
+    def most(self, tensor: torch.Tensor) -> int:
+        """Elements of the largest tensor like this one that is followed."""
+        scattered = self.scattered and self.store.key(tensor) in self.scattered
+        return SCATTERED_ELEMENTS if scattered else self.budget.most(tensor)
+
+    def scatter(self, tensor: torch.Tensor) -> bool:
+        """Return whether a tensor of numbers, most of which are zero, can be known although it is larger than
+        others may be; its value is about to be stored."""
+        if tensor.numel() <= self.budget.most(tensor):
+            return True
+        if not self.budget.takes_scattered([tensor]):
+            return False
+        self.scattered.add(self.store.key(tensor))
+        return True
 
     def sure(self, tensor: torch.Tensor) -> torch.Tensor | None:
         """Return the tensor's value unless it is assumed."""
@@ -133,6 +153,10 @@ class KnownValues:
         if key in self.counts.keys:
             self.counts.forget(key)
         self._numbers.discard(key)
+        if self.scattered:
+            self.scattered.discard(key)
+        if self._loaded.values:
+            self._loaded.forget(key)
         if self.budget.effort is not None:
             self.budget.effort.forget(key)
 
@@ -224,7 +248,34 @@ class KnownValues:
             source = call.argument("self")
             if source.device.type == "cpu":
                 self.counts.copied(source, results[0])
+                if self._copies_scattered(source, results[0]):
+                    return results
+                if self.store.by_storage and self.budget.effort is not None:
+                    self._loaded.keep(self.store.key(results[0]), source, results[0])
         return computed
+
+    def load(self, tensor: torch.Tensor) -> None:
+        """Make a copy of a large host tensor known after all: a sparse tensor consists of it, or meets it."""
+        if (value := self._loaded.of(self.store.key(tensor), tensor)) is not None:
+            self.store.put(tensor, value, False)
+
+    def load_beside(self, tensors: list[torch.Tensor]) -> None:
+        """Make large copies of the host's known that an operator reads beside a sparse tensor's numbers."""
+        if self._loaded.values and self._meets_scattered(tensors):
+            for tensor in tensors:
+                self.load(tensor)
+
+    def _meets_scattered(self, tensors: list[torch.Tensor]) -> bool:
+        keys = [self.store.key(tensor) for tensor in tensors if tensor.numel()]
+        return not self.scattered.isdisjoint(keys)
+
+    def _copies_scattered(self, host: torch.Tensor, copy: torch.Tensor) -> bool:
+        """Keep the value of a copy of a host matrix that is mostly zeros; return whether it is one."""
+        count = self.counts.not_zero(copy) if is_number(copy) and host.dtype is copy.dtype else None
+        if count is None or count * _MOSTLY_ZEROS > copy.numel() or not self.scatter(copy):
+            return False
+        self.store.put(copy, host.clone(), False)
+        return True
 
     def _run(
         self,
@@ -250,7 +301,8 @@ class KnownValues:
             return None
         if func.namespace == "_c10d_functional" and name != "wait_tensor":
             return None  # other ranks have a part in it
-        if any(result.numel() > self.budget.most(result) for result in results):
+        scattered = self.scattered and values is not None and self._meets_scattered(tensors)
+        if not scattered and any(result.numel() > self.budget.most(result) for result in results):
             return None
         unread = _overwritten(func, written)
         stands_in = any(self.store.stands_in(tensor) for tensor in tensors if id(tensor) not in unread)
@@ -258,10 +310,15 @@ class KnownValues:
             decided = self._decided(call, tensors, results)
             if decided or values is None:
                 return results if decided else None
-        if not self.budget.is_room([*tensors, *results]):
-            return None
         numbers = drawn or self._made_of_numbers(tensors, results)
-        if numbers and not self._affordable(call, tensors, results):
+        if scattered:
+            if not (func.is_view or self.budget.takes_scattered([*tensors, *results])):
+                return None
+            larger = (result for result in results if result.numel() > self.budget.most(result))
+            self.scattered.update(map(self.store.key, larger))
+        elif not self.budget.is_room([*tensors, *results]) or (
+            numbers and not self._affordable(call, tensors, results)
+        ):
             return None
         returned = computed(call, values, self._generator if drawn else None)
         if returned is None or len(returned) != len(results):

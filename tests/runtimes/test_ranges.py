@@ -67,6 +67,34 @@ def test_workspaces_may_be_off_in_different_directions() -> None:
     assert bounded_ranges(Variants(alike), simulation)[1] == (26 * MIB, 34 * MIB)
 
 
+def test_a_workspace_may_be_nothing_at_all() -> None:
+    """Before, one of a byte, which takes a block of 512: more than the same program takes where cuDNN is asked."""
+    workspace = replace(
+        malloc(2, 0, "cudnn-convolution", "bounded", assumed=1), nbytes=600, assumed_less=600, plan="one"
+    )
+    asked = prediction(malloc(1, 4), workspace)
+    simulation = simulate(asked.events, asked.allocator())
+    assert bounded_ranges(Variants(asked), simulation)[0][0] == 4 * MIB
+
+
+def test_a_size_between_leaves_a_hole_that_neither_end_leaves() -> None:
+    """A workspace of 0 to 101 MiB: at 31 its segment of 32 serves 24 and 8 after it; of 0 and 1 both need segments
+    of their own, and 101 hold more than they need."""
+    workspace = replace(
+        malloc(1, 1, "cudnn-convolution", "bounded", assumed=100), assumed_less=MIB, plan="one"
+    )
+    events = (workspace, Free(1), malloc(2, 24), malloc(3, 8))
+    asked = prediction(*events)
+    ends = {
+        simulate((replace(workspace, nbytes=nbytes), *events[1:]), create("pytorch")).peak_reserved
+        for nbytes in (0, MIB, 101 * MIB)
+    }
+    simulation = simulate(asked.events, asked.allocator())
+    _, (least, most) = bounded_ranges(Variants(asked), simulation)
+    between = simulate((replace(workspace, nbytes=31 * MIB), *events[1:]), create("pytorch")).peak_reserved
+    assert between not in ends and least <= between <= most
+
+
 @pytest.mark.parametrize(("ties", "ends"), [("address", (36, 60)), ("segment", None)])
 def test_where_segments_lie_decides_between_equal_blocks(ties: str, ends: tuple[int, int] | None) -> None:
     """A segment of 12 MiB, and one of 24 of which 12 are free: 12 MiB take either. Where they take the first,

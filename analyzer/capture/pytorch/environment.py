@@ -17,7 +17,16 @@ from analyzer.capture.pytorch.device.files import Files
 from analyzer.capture.pytorch.device.functions import cuda_functions
 from analyzer.capture.pytorch.device.host import HostMemory
 from analyzer.capture.pytorch.device.no_compiler import without_compiler
-from analyzer.capture.pytorch.kernels import composite, detection, indices, quantized, shapes, sparse
+from analyzer.capture.pytorch.kernels import (
+    composite,
+    detection,
+    embedding_bags,
+    indices,
+    out_of_range,
+    quantized,
+    shapes,
+    sparse,
+)
 from analyzer.capture.pytorch.kernels.autocast import cuda_autocast
 from analyzer.capture.pytorch.kernels.decisions import FUSED, cuda_choices
 from analyzer.capture.pytorch.kernels.nested import nested_attention
@@ -58,9 +67,12 @@ def cuda_environment(
     with without_compiler(), cuda_choices(compatible) as choices, cuda_autocast():
         recorder = Recorder(memory, compatible)
         recorder.described = described
-        recorder.choose({**choices, **FUSED, **sparse.CHOICES}, {**quantized.CHOICES, **detection.CHOICES})
+        recorder.choose(
+            {**choices, **FUSED, **embedding_bags.CHOICES}, {**quantized.CHOICES, **detection.CHOICES}
+        )
         recorder.results({**shapes.kernels(), **results_on(compatible)}, BY_SHAPES_ALONE)
-        handlers = {**copies.HANDLERS, **indices.HANDLERS, **composite.HANDLERS, **composite.OTHERS}
+        handlers = {**out_of_range.HANDLERS, **copies.HANDLERS, **indices.HANDLERS}
+        handlers |= {**composite.HANDLERS, **composite.OTHERS}
         recorder.handle_operators(handlers, custom.followed)
         recorder.composites = sparse.COMPOSITES
         with cuda_functions(device, recorder), nested_attention(compatible):

@@ -74,6 +74,8 @@ def chosen(emulate: Callable[[float], Estimate], progress: Progress | None = Non
             tried.append(Way(name, {}, None, error=error.message))
             continue
         tried.append(Way(name, {}, _with_range(estimate), _typed(budget)))
+        if estimate.mode == "infer":
+            break  # nothing is kept for a backward pass
     ways = sorted((way for way in tried if way.verdict in ("fits", "may not fit")), key=_rank)
     return Advice(
         replace(tried[0], typed=""),
@@ -106,6 +108,8 @@ def _typed(budget: float) -> str:
 
 
 def _notes(tried: list[Way], ways: list[Way]) -> list[str]:
+    if tried[0].estimate is not None and tried[0].estimate.mode == "infer":
+        return ["without a backward pass no activations are kept: a budget for them changes nothing"]
     notes = [
         "each budget's step was compiled and run by PyTorch itself, on an emulated GPU; of those that fit "
         + (

@@ -193,3 +193,13 @@ def test_pytorchs_compiler_is_asked(tmp_path: Path) -> None:
     used = whole.best.estimate.needed.device_used
     found = advise(path, compiled=True, python=python, budget=used - 32 * MIB, **job)
     assert found.best is not None and found.best.typed.startswith(compiled.SETTING)
+
+
+def test_without_a_backward_pass_one_budget_is_all_there_is(estimate: Estimate) -> None:
+    """Before, five were compiled, one after the other, for the same bytes."""
+    taken, asked = of_peaks(dataclasses.replace(estimate, mode="infer"), *[700] * 5)
+    found = chosen(taken)
+    assert asked == [BUDGETS[0]] and len(found.ways) == 1
+    assert found.notes == (
+        "without a backward pass no activations are kept: a budget for them changes nothing",
+    )

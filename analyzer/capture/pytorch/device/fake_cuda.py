@@ -34,6 +34,8 @@ from torch.utils._python_dispatch import _disable_current_modes
 from analyzer.capture.pytorch.device.deep_copies import deep_copy
 from analyzer.capture.pytorch.device.default_device import default_device
 from analyzer.capture.pytorch.device.host import (
+    COMPUTING,
+    MAKING_SPARSE,
     PLAIN_TENSORS,
     READERS,
     SIZED,
@@ -133,8 +135,13 @@ class FakeCuda(TorchFunctionMode):
         kwargs = kwargs or {}
         if self._host is not None and self._host.workers.in_worker:
             self._host.workers.make_real((args, kwargs))
-        if self._host is not None and func in READERS:
-            self._host.read((*args, *kwargs.values()))
+        if self._host is not None and self._host.untouched:
+            if func in READERS:
+                self._host.read((*args, *kwargs.values()))
+            elif func in COMPUTING:
+                self._host.computed_with(args)
+        if func in MAKING_SPARSE and self._host is not None:
+            args = self._host.bare(args)
         handler = self._handlers.get(func)
         if handler is not None:
             if types and not _UNINITIALIZED.isdisjoint(types):

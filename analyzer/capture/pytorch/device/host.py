@@ -9,7 +9,9 @@
    `REAL_BYTES`, where the program first takes or writes single rows or elements of it (`x[i]`, `x[i, 0, a] =
    1`), as programs do that make or read their samples one by one, or assigns a number to a part, or a
    function reads all of it for a few numbers or for zeros (`READERS`): how many there are decides the size of
-   a sparse matrix. An operator on a real host tensor is followed by nobody, and costs what it costs.
+   a sparse matrix. So does one of a single dimension that is computed with, which may become a sparse
+   tensor's values, and one that is multiplied by a real mask. An operator on a real host tensor is followed
+   by nobody, and costs what it costs.
 4. Where gradients are followed through a call of tensors with and without memory, all go without: what real
    ones are worth is lost from there on, and the gradients they get are zeros.
 5. Pinned memory is host memory. Other processes have all their tensors real (`workers.py`).
@@ -62,6 +64,16 @@ READERS = frozenset(
         *(getattr(torch, f"sparse_{layout}_tensor") for layout in _LAYOUTS.split()),
     }
 )
+_ARITHMETIC = "mul div add sub true_divide pow sqrt exp log neg reciprocal clone"
+_OF_OPERATORS = "__mul__ __rmul__ __truediv__ __rtruediv__ __add__ __radd__ __sub__ __rsub__ __neg__ __pow__"
+# Functions that compute with numbers, one by one.
+COMPUTING = frozenset(
+    {
+        *(getattr(where, name) for where in (torch, torch.Tensor) for name in _ARITHMETIC.split()),
+        *(getattr(torch.Tensor, name) for name in _OF_OPERATORS.split()),
+    }
+)
+MAKING_SPARSE = frozenset(getattr(torch, f"sparse_{layout}_tensor") for layout in _LAYOUTS.split())
 _DRAWN = {torch.rand: even_numbers, torch.randn: normal_numbers}
 
 
@@ -75,7 +87,7 @@ class HostMemory:
         self.workers = WorkerTensors(recorder, self)
         # By the tensor's identity: the tensor, weakly, and what fills it. Numbers come from a generator
         # apart, so that the program's own are the same whenever they are drawn.
-        self._untouched: dict[int, tuple[weakref.ref[torch.Tensor], Callable[..., torch.Tensor]]] = {}
+        self.untouched: dict[int, tuple[weakref.ref[torch.Tensor], Callable[..., torch.Tensor]]] = {}
         self._numbers = torch.Generator().manual_seed(0)
         self._room = REAL_BYTES
 
@@ -112,29 +124,48 @@ class HostMemory:
         key = id(tensor)
 
         def gone(reference: weakref.ref[torch.Tensor]) -> None:
-            if self._untouched.get(key, (None,))[0] is reference:
-                del self._untouched[key]
+            if self.untouched.get(key, (None,))[0] is reference:
+                del self.untouched[key]
 
-        self._untouched[key] = weakref.ref(tensor, gone), func
+        self.untouched[key] = weakref.ref(tensor, gone), func
 
     def filled_with(self, tensor: torch.Tensor) -> Callable[..., torch.Tensor] | None:
         """Return what filled a tensor that nobody has written to since, None if that is not known."""
-        reference, func = self._untouched.get(id(tensor), (None, None))
+        reference, func = self.untouched.get(id(tensor), (None, None))
         return func if reference is not None and reference() is tensor and not tensor._version else None
 
     def read(self, values: Iterable[Any]) -> None:
         """Make tensors real, as `touched` does, which a function is about to read whole."""
         for value in values:
-            if id(value) in self._untouched:
+            if id(value) in self.untouched:
                 self.touched(value, 0)
+
+    def computed_with(self, values: tuple[Any, ...]) -> None:
+        """Make tensors real that a function computes with: of one dimension, or beside a real mask."""
+        for value in values:
+            if id(value) in self.untouched and (value.dim() == 1 or any(map(_is_real_mask, values))):
+                self.touched(value, 0)
+
+    def bare(self, values: tuple[Any, ...]) -> tuple[Any, ...]:
+        """Return the parts of a sparse tensor in host memory, none of them real where one is not."""
+        bare = [value for value in values if isinstance(value, torch.Tensor) and value.is_meta]
+        if not bare or not all(map(self._recorder.storages.in_host_memory, bare)):
+            return values
+        with _disable_current_modes():
+            return tuple(
+                self._recorder.storages.host(torch.empty_like(value, device=_META))
+                if isinstance(value, torch.Tensor) and value.is_cpu
+                else value
+                for value in values
+            )
 
     def touched(self, tensor: torch.Tensor, index: Any) -> bool:
         """Rows or elements of a tensor without memory are taken or written: whether it is a real one now."""
-        place = self._untouched.pop(id(tensor), None)
+        place = self.untouched.pop(id(tensor), None)
         if place is None or place[0]() is not tensor or not self.is_followed_process():
             return False
         nbytes = tensor.numel() * tensor.element_size()
-        if tensor._version or not _single(index) or nbytes > self._room:
+        if tensor._version or not (tensor.dim() == 1 or _single(index)) or nbytes > self._room:
             return False
         if torch._C._storage_Use_Count(tensor.untyped_storage()._cdata) > _ALONE:
             return False  # others look at its memory
@@ -144,7 +175,12 @@ class HostMemory:
         with _disable_current_modes():
             real = func(tensor.shape, dtype=tensor.dtype, **drawn)
         torch._C._swap_tensor_impl(tensor, real)
+        weakref.finalize(tensor, self._give_back, nbytes)
         return True
+
+    def _give_back(self, nbytes: int) -> None:
+        """Count the room again of a real tensor that is gone."""
+        self._room += nbytes
 
     def together(
         self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
@@ -170,6 +206,10 @@ class HostMemory:
 
 # A subclass has ways of its own, and a tracer's would write down what it is asked.
 PLAIN_TENSORS = frozenset({torch.Tensor, torch.nn.Parameter, torch.nn.Buffer})
+
+
+def _is_real_mask(value: Any) -> bool:
+    return type(value) is torch.Tensor and value.is_cpu and value.dtype is torch.bool
 
 
 def _mixed(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:

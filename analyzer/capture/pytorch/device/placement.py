@@ -209,6 +209,8 @@ class Placement:
             waits = not kwargs.get("non_blocking")
             return to_device(self._recorder, tensor, dtype, kwargs.get("memory_format"), waits)
         if device is not None and not to_gpu and self.on_gpu(tensor) and torch.device(device).type == "cpu":
+            if tensor.requires_grad and torch.is_grad_enabled():
+                return tensor.to("cpu", **({} if dtype is None else {"dtype": dtype}))  # by way of autograd
             return to_host(self._recorder, tensor, dtype)
         if device is None and tensor.device.type == "meta" and not self.on_gpu(tensor):
             # Without memory but on the host: PyTorch would name the meta device for the copy, which stands

@@ -30,6 +30,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.utils._python_dispatch import _disable_current_modes
 
+from analyzer.capture.pytorch.kernels import entries
 from analyzer.capture.pytorch.recording.copies import to_device, to_host
 from analyzer.capture.pytorch.recording.parts import BY_ROWS
 from analyzer.capture.pytorch.recording.parts import compressed_parts as parts
@@ -72,21 +73,21 @@ def from_compressed(
 ) -> tuple[Any, Any, Any]:
     """Return the parts in blocks of a CSR (for BSR) or CSC matrix (for BSC): gathered on the host."""
     compressed, plain, values = parts(matrix)
-    begins, places = recorder.values.known(compressed), recorder.values.known(plain)
+    known, has_numbers = entries.on_host(recorder, matrix, places_only=True), recorder.values.known(values)
     for part in (values, compressed, plain):
         to_host(recorder, part)
     by_rows = layout in BY_ROWS
-    if begins is None or places is None:
+    filled = None
+    if known is None:
         begins, places = _unknown(recorder, compressed, plain, matrix.shape, block, by_rows)
     else:
         with _disable_current_modes(), torch._C.DisableTorchFunction():
-            make = torch.sparse_csr_tensor if by_rows else torch.sparse_csc_tensor
-            ones = make(begins, places, torch.ones(len(places)), tuple(matrix.shape), check_invariants=False)
-            new: Any = ones.to_sparse(layout=layout, blocksize=block)
-            begins, places, _ = parts(new)
+            begins, places, filled = parts(known.to_sparse(layout=layout, blocksize=block))
     with _disable_current_modes():
-        filled = torch.empty(len(places), *block, dtype=values.dtype, device=_META)
-    values = to_device(recorder, recorder.storages.host(filled))
+        empty = torch.empty(len(places), *block, dtype=values.dtype, device=_META)
+    values = to_device(recorder, recorder.storages.host(empty))
+    if filled is not None and has_numbers is not None:
+        recorder.values.learn(values, filled)
     begins = to_device(recorder, begins)
     return begins, to_device(recorder, places), values
 

@@ -46,7 +46,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.utils._python_dispatch import _disable_current_modes
 
-from analyzer.capture.pytorch.kernels import blocks, products
+from analyzer.capture.pytorch.kernels import blocks, entries, products
 from analyzer.capture.pytorch.recording.copies import to_host
 from analyzer.capture.pytorch.recording.parts import BY_ROWS, COMPRESSED_LAYOUTS, is_compressed
 from analyzer.capture.pytorch.recording.parts import compressed_parts as parts
@@ -89,6 +89,8 @@ def _new(
     """Make a tensor of these parts; without a size the host reads the largest column index."""
     if compressed.dim() != 1 or values.dim() != (3 if layout in BLOCKED else 1):
         raise NotImplementedError(_PLAIN)
+    recorder.values.load(compressed)
+    recorder.values.load(plain)
     if size is None:
         own = compressed.shape[0] - 1
         other = int(plain.max().item()) + 1 if plain.numel() else 0
@@ -113,12 +115,13 @@ def _to_copy(recorder: Recorder, tensor: torch.Tensor, **kwargs: Any) -> Any:
     if where is not None and where.type == "cpu":
         return host_copy(recorder, tensor, kwargs.get("dtype"))
     compressed, plain, values = parts(tensor)
-    values = aten._to_copy.default(values, **kwargs)
+    values = entries.learn_copy(recorder, aten._to_copy.default(values, **kwargs), values)
     kwargs.pop("dtype", None)
-    compressed = aten._to_copy.default(compressed, **kwargs)
-    return compressed_tensor(
-        compressed, aten._to_copy.default(plain, **kwargs), values, tensor.shape, tensor.layout
+    compressed, plain = (
+        entries.learn_copy(recorder, aten._to_copy.default(part, **kwargs), part)
+        for part in (compressed, plain)
     )
+    return compressed_tensor(compressed, plain, values, tensor.shape, tensor.layout)
 
 
 def host_copy(recorder: Recorder, tensor: torch.Tensor, dtype: Any = None) -> torch.Tensor:
@@ -249,7 +252,7 @@ def _compressed_dense(tensor: torch.Tensor, layout: Any, block: tuple[int, int] 
     return compressed_tensor(begins, indices[:, 1], values, shape, layout)
 
 
-def entries(tensor: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, bool]:
+def coordinates(tensor: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, bool]:
     """Return rows and columns of each element, the values, and whether they are in order
     (`sparse_compressed_to_sparse`)."""
     compressed, plain, values = parts(tensor)
@@ -262,6 +265,10 @@ def entries(tensor: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, bool]:
 
 def _to_dense(recorder: Recorder, tensor: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
     """`sparse_compressed_to_dense`: zeros, and the entries added at the places of one number each."""
+    return entries.learn_written_out(recorder, tensor, _written_out(tensor))
+
+
+def _written_out(tensor: torch.Tensor) -> Any:
     compressed, plain, values = parts(tensor)
     block = blocks.size_of(values)
     rows, columns = tensor.shape[0] // block[0], tensor.shape[1] // block[1]

@@ -22,6 +22,7 @@ from typing import Any
 import torch
 from torch._prims_common import compute_elementwise_output_strides
 
+from analyzer.capture.pytorch.kernels.out_of_range import of_indexing
 from analyzer.capture.pytorch.recording.copies import to_device
 from analyzer.capture.pytorch.recording.recorder import OperatorHandler, Recorder, ReplacementCall
 from analyzer.values.counts import rows
@@ -41,6 +42,7 @@ def _on_device(recorder: Recorder, func: Any, args: tuple[Any, ...], _: Any) -> 
     target, indices, *rest = args
     if recorder.storages.on_host(target):
         return NotImplemented
+    of_indexing(recorder, target, indices)
     if rest and len(indices) == 1 and is_mask(mask := indices[0]):
         count = rows(target, mask, rest[0])
         if count is not None:

@@ -43,7 +43,7 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import _disable_current_modes
 
-from analyzer.capture.pytorch.kernels import compressed, products, sampled, sparse_reductions
+from analyzer.capture.pytorch.kernels import compressed, entries, products, sampled, sparse_reductions
 from analyzer.capture.pytorch.recording.copies import to_host
 from analyzer.capture.pytorch.recording.fan_in import called_by_engine
 from analyzer.capture.pytorch.recording.parts import coo_parts as parts
@@ -52,10 +52,10 @@ from analyzer.capture.pytorch.recording.recorder import CompositeTensorOperators
 
 aten = torch.ops.aten
 _META = torch.device("meta")
-_MEAN = 1  # modes of embedding bags: sum, mean, max
 MAKE = aten._sparse_coo_tensor_with_dims_and_tensors.default
 # Operators that make a sparse tensor, also of what is none.
 MAKERS = frozenset({MAKE, aten._to_sparse.default, aten._to_sparse.sparse_dim, *compressed.MAKERS})
+_FUNCTIONS = "abs ceil expm1 floor log1p relu round sgn sign sin sqrt tan tanh trunc"
 _ASKED = frozenset(
     {
         aten._indices.default, aten._values.default, aten.indices.default, aten.values.default,
@@ -83,26 +83,27 @@ def _is_coalesced(tensor: torch.Tensor) -> bool:
 
 
 def _make(
-    _: Recorder, sparse_dim: int, dense_dim: int, size: Any, indices: Any, values: Any, **kwargs: Any
+    recorder: Recorder, sparse_dim: int, dense_dim: int, size: Any, indices: Any, values: Any, **kwargs: Any
 ) -> Any:
+    recorder.values.load(indices)
     return sparse_tensor(indices, values, size, kwargs.get("is_coalesced"))
 
 
-def _flattened(recorder: Recorder, indices: Any, clone: bool) -> Any:
+def _flattened(recorder: Recorder, indices: Any, shape: Any, clone: bool) -> Any:
     """Return one linear index for each entry (`flatten_indices`)."""
     if indices.shape[0] == 1:
         flat = indices.squeeze(0)
         return flat.clone() if clone else flat
     flat = indices.new_empty(indices.shape[1])  # one kernel fills it
+    value = recorder.values.known(indices)
     recorder.values.forget(flat)
+    if value is not None:
+        recorder.values.learn(flat, entries.numbered(value, shape))
     return flat
 
 
-def _differing(recorder: Recorder, indices: Any, most: int) -> int:
-    """Return the number of distinct indices: counted where known, otherwise at most `most`."""
-    value = recorder.values.known(indices)
-    if value is not None:
-        return int(value.unique(dim=1).shape[1])
+def _differing(recorder: Recorder, most: int) -> int:
+    """Return how many distinct indices there are taken to be, where they are not known: at most `most`."""
     bound = recorder.values.how_many("entries of a sparse tensor differ", most)
     return most if bound is None else bound
 
@@ -110,20 +111,24 @@ def _differing(recorder: Recorder, indices: Any, most: int) -> int:
 def _coalesce(recorder: Recorder, tensor: torch.Tensor) -> Any:
     """`_coalesce_sparse_cuda`, `SparseCUDATensor.cu`: sort the flat indices, add up equal ones."""
     indices, values = parts(tensor)
-    dims, entries = indices.shape
+    dims, before = indices.shape
     shape = tensor.shape
-    if entries < 2:
+    if before < 2:
         return _copied(tensor, True)
-    flat = _flattened(recorder, indices, clone=True)
+    flat = _flattened(recorder, indices, shape, clone=True)
     positions, offsets = torch.empty_like(flat), torch.empty_like(flat)
-    count = _differing(recorder, indices, min(entries, math.prod(shape[:dims])))
+    known = entries.coalesced(recorder, tensor)
+    count = known[0].shape[1] if known else _differing(recorder, min(before, math.prod(shape[:dims])))
     with _disable_current_modes():
         result = torch.empty((count, *values.shape[1:]), dtype=values.dtype, device=_META)
-    value = recorder.values.known(indices)
     named = {"flat_indices": flat, "values": values, "positions": positions, "offsets": offsets}
     recorder.record(aten._coalesce.default, (), named, result)
     recorder.values.forget(flat)  # sorted now
-    flat = flat.as_strided((1, count), (entries, 1))
+    if known and known[1] is not None:
+        recorder.values.learn(result, known[1])
+    if known and dims == 1:
+        recorder.values.learn(flat, torch.nn.functional.pad(known[0][0], (0, before - count)))
+    flat = flat.as_strided((1, count), (before, 1))
     if dims == 1:
         return sparse_tensor(flat, result, shape, True)
     unflat = flat.new_empty((dims, count))
@@ -132,8 +137,8 @@ def _coalesce(recorder: Recorder, tensor: torch.Tensor) -> Any:
         row.copy_(flat)
         flat.div_(shape[dim], rounding_mode="trunc")
         row.add_(flat, alpha=-shape[dim])
-    if value is not None:
-        recorder.values.learn(unflat, value.unique(dim=1))
+    if known:
+        recorder.values.learn(unflat, known[0])
     return sparse_tensor(unflat, result, shape, True)
 
 
@@ -167,12 +172,9 @@ def _to_copy(recorder: Recorder, tensor: torch.Tensor, **kwargs: Any) -> Any:
     if where is None:
         return sparse_tensor(indices.clone(), values.to(kwargs["dtype"]), tensor.shape, is_coalesced)
     of_indices = {name: value for name, value in kwargs.items() if name != "dtype"}
-    return sparse_tensor(
-        aten._to_copy.default(indices, **of_indices),
-        aten._to_copy.default(values, **kwargs),
-        tensor.shape,
-        is_coalesced,
-    )
+    copy = entries.learn_copy(recorder, aten._to_copy.default(indices, **of_indices), indices)
+    copied = entries.learn_copy(recorder, aten._to_copy.default(values, **kwargs), values)
+    return sparse_tensor(copy, copied, tensor.shape, is_coalesced)
 
 
 def _host_copy(recorder: Recorder, tensor: torch.Tensor, dtype: Any = None) -> torch.Tensor:
@@ -201,10 +203,13 @@ def _add_(recorder: Recorder, one: Any, other: Any, *, alpha: Any = 1) -> Any:
         return one
     values = values.to(one.dtype)
     if _is_coalesced(other) or indices.shape[1] < 2:  # one kernel, which finds each place by itself
+        after = entries.added(recorder, one, other, alpha)
         recorder.values.forget(one)
         one.view(-1)[:1].add_(values.reshape(-1)[:1])
+        if after is not None:
+            recorder.values.learn_scattered(one, after, one.numel())
         return one
-    flat = _flattened(recorder, indices, clone=False)
+    flat = _flattened(recorder, indices, one.shape, clone=False)
     rows = one.view(math.prod(one.shape[: indices.shape[0]]), -1)
     rows.index_add_(0, flat, values.reshape(values.shape[0], -1), alpha=alpha)
     return one
@@ -247,6 +252,18 @@ def _on_values(operator: Callable[..., Any], coalesces: bool = False) -> Callabl
     return on_values
 
 
+def _of_each(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a function of each number that is zero at zero: of a coalesced tensor, values before indices
+    (`coalesced_unary_ufunc`, `sparse/SparseUnaryOps.cpp`)."""
+
+    def of_each(recorder: Recorder, tensor: Any) -> Any:
+        indices, values = parts(_coalesced(recorder, tensor))
+        new = function(values)
+        return sparse_tensor(indices.clone(), new, tensor.shape, True)
+
+    return of_each
+
+
 def _in_place(operator: Callable[..., Any]) -> Callable[..., Any]:
     """Return the same on the values themselves."""
 
@@ -263,7 +280,8 @@ def _norm(recorder: Recorder, tensor: Any, power: Any = 2, *_: Any, **__: Any) -
 
 def _to_dense(recorder: Recorder, tensor: Any, *_: Any, **__: Any) -> Any:
     values = parts(tensor)[1]
-    return _add_(recorder, values.new_zeros(tensor.shape), tensor)
+    dense = _add_(recorder, values.new_zeros(tensor.shape), tensor)
+    return entries.learn_written_out(recorder, tensor, dense)
 
 
 def _transposed(_: Recorder, tensor: Any, first: int = 0, second: int = 1) -> Any:
@@ -302,15 +320,15 @@ def _rows(recorder: Recorder, matrix: Any) -> products.Rows:
     """Return a matrix as cuSPARSE takes it, from its entries in order."""
     indices, values = parts(matrix)
     indices, values = indices.contiguous(), values.contiguous()
-    count, entries = matrix.shape[0], indices.shape[1]
+    count, length = matrix.shape[0], indices.shape[1]
     offsets = torch.empty(count + 1, dtype=torch.int32, device=_META)
-    rows = torch.empty(entries, dtype=torch.int32, device=_META).copy_(indices[0])
+    rows = torch.empty(length, dtype=torch.int32, device=_META).copy_(indices[0])
     recorder.record(aten._convert_indices_from_coo_to_csr.default, (rows, count), {"out_int32": True}, ())
     value = recorder.values.known(rows)
     if value is not None:
         recorder.values.learn(offsets, torch._convert_indices_from_coo_to_csr(value, count, out_int32=True))
     del rows
-    columns = torch.empty(entries, dtype=torch.int32, device=_META).copy_(indices[1])
+    columns = torch.empty(length, dtype=torch.int32, device=_META).copy_(indices[1])
     return products.Rows(offsets, columns, values, tuple(matrix.shape))
 
 
@@ -336,7 +354,7 @@ def _to_coo(recorder: Recorder, tensor: Any, sparse_dim: Any = None, **kwargs: A
     if is_sparse(tensor):
         return tensor
     if is_compressed(tensor):
-        indices, values, is_coalesced = compressed.entries(tensor)
+        indices, values, is_coalesced = compressed.coordinates(tensor)
         return sparse_tensor(indices, values, tensor.shape, is_coalesced)
     places = tensor.nonzero().t()
     all_sparse = sparse_dim in (None, tensor.dim())
@@ -351,13 +369,15 @@ def _to_coo(recorder: Recorder, tensor: Any, sparse_dim: Any = None, **kwargs: A
 def _places(recorder: Recorder, rows: Any, shape: Any) -> Any:
     """Return the distinct index columns in `rows` (`unique_dim`)."""
     dims, row_count = rows.shape
-    count = _differing(recorder, rows, min(row_count, math.prod(shape[:dims])))
+    value = recorder.values.known(rows)
+    distinct = None if value is None else value.unique(dim=1)
+    most = min(row_count, math.prod(shape[:dims]))
+    count = _differing(recorder, most) if distinct is None else distinct.shape[1]
     with _disable_current_modes():
         results = [torch.empty(size, dtype=rows.dtype, device=_META) for size in ((dims, count), 0, 0)]
-    value = recorder.values.known(rows)
     recorder.record(aten.unique_dim.default, (rows, 1), {}, tuple(results))
-    if value is not None:
-        recorder.values.learn(results[0], value.unique(dim=1))
+    if distinct is not None:
+        recorder.values.learn(results[0], distinct)
     return results[0]
 
 
@@ -411,30 +431,6 @@ def _addmm(recorder: Recorder, start: Any, sparse: Any, dense: Any, *, beta: Any
     return _product(recorder, result, sparse, dense)
 
 
-def embedding_bag_backward(
-    grad: Any, indices: Any, offsets: Any, offset2bag: Any, bag_size: Any, most: Any, count: int,
-    by_frequency: bool,
-    mode: int, sparse: bool, weights: Any, padding: int = -1,
-) -> Any:  # fmt: skip
-    """`EmbeddingBag.cpp`: a sparse gradient has a row of the gradient for every index."""
-    if not sparse:
-        return aten._embedding_bag_dense_backward(
-            grad, indices, offset2bag, bag_size, most, count, by_frequency, mode, weights, padding
-        )
-    rows = grad.index_select(0, offset2bag)
-    if mode == _MEAN:
-        sizes = bag_size.to(rows.dtype)
-        shares = sizes.reciprocal()
-        rows *= shares.unsqueeze(1).index_select(0, offset2bag)
-        del sizes, shares
-    if weights is not None:
-        rows.mul_(weights.unsqueeze(1))
-    return aten.embedding_backward(rows, indices, count, padding, by_frequency, True)
-
-
-# Operators that say in an argument that their result is to be sparse.
-CHOICES: dict[Any, Callable[..., Any]] = {aten._embedding_bag_backward.default: embedding_bag_backward}
-
 _HANDLERS: dict[Any, Callable[..., Any]] = {
     MAKE: _make,
     aten._coalesce.default: _coalesce,
@@ -453,6 +449,7 @@ _HANDLERS: dict[Any, Callable[..., Any]] = {
     aten.mul_.Scalar: _in_place(torch.Tensor.mul_),
     aten.div_.Tensor: _in_place(torch.Tensor.div_),
     aten.div_.Scalar: _in_place(torch.Tensor.div_),
+    **{getattr(aten, name).default: _of_each(getattr(torch, name)) for name in _FUNCTIONS.split()},
     aten.norm.Scalar: _norm,
     aten.norm.ScalarOpt_dim: _norm,
     aten._to_dense.default: _to_dense,

@@ -90,9 +90,22 @@ class ProgramValues:
             if twin is not None:
                 twin.copy_(value)
 
+    def learn_scattered(self, dense: torch.Tensor, value: torch.Tensor | None, most: int) -> None:
+        """Store the numbers of a sparse tensor that was written out, None if unknown; no more than `most` of
+        them are not zero."""
+        if value is not None and self._known_values.scatter(dense):
+            self.learn(dense, value)
+        elif dense.device.type == "meta" and most < dense.numel():
+            self._known_values.counts.bounded(dense, most)
+
+    def load(self, tensor: torch.Tensor) -> None:
+        """Make a part of a sparse tensor known if it is a copy of a large host tensor."""
+        if tensor.device.type == "meta":
+            self._known_values.load(tensor)
+
     def _overwritten(self, target: torch.Tensor, source: torch.Tensor) -> None:
         """Prepare `target` for the values of `source`, which are about to be written to all of it."""
-        if target.numel() <= self._known_values.budget.most(target) and self._twins.get(source) is not None:
+        if target.numel() <= self._known_values.most(target) and self._twins.get(source) is not None:
             self._twins.overwritten(target)
 
     def learn_flags(self, flags: torch.Tensor, value: bool) -> None:
@@ -113,6 +126,8 @@ class ProgramValues:
     def _follow(self, schema: Schema, call: DispatchedCall, inputs: Any, results: Any, written: Any) -> None:
         """Compute an operator's values if its inputs are known; else forget its results'."""
         func, args, _ = call
+        if self._known_values.scattered:
+            self._known_values.load_beside(inputs)
         if not (schema.from_nothing or schema.decides) and self._twins.lack(inputs):
             # A result of an unknown value is unknown.
             if schema.mutable:

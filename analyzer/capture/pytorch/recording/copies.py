@@ -93,10 +93,10 @@ def _copy(recorder: Recorder, _: Any, args: Any, __: Any) -> Any:
 
 
 def _to_copy(recorder: Recorder, _: Any, args: Any, kwargs: Any) -> Any:
-    """Handle a copy to the host where a whole program is followed."""
+    """Handle a copy to the host."""
     (tensor,) = args
-    reads_value = recorder.values.stands_in and kwargs.get("device") == _CPU
-    if reads_value and tensor.is_meta and not recorder.storages.in_host_memory(tensor):
+    to_cpu = kwargs.get("device") == _CPU
+    if to_cpu and tensor.is_meta and not recorder.storages.in_host_memory(tensor):
         return to_host(recorder, tensor, kwargs.get("dtype"))
     return NotImplemented
 

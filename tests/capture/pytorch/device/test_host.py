@@ -216,3 +216,34 @@ def test_arrays_that_pytorch_makes_are_made(recorder: Recorder) -> None:
     x = torch.ones(3, device="cuda", requires_grad=True)
     assert x.numpy(force=True).tolist() == x.detach().cpu().numpy().tolist() == [1, 1, 1]
     assert numpy.asarray(torch.arange(3, device="cuda").cpu(), dtype="float32").tolist() == [0, 1, 2]
+
+
+@pytest.mark.parametrize("dtype", [None, torch.float64])
+def test_a_host_copy_of_what_has_a_gradient_has_one(dtype: Any, recorder: Recorder) -> None:
+    """Before, it had none: `backward` ended the program."""
+    layer = torch.nn.Linear(8, 4).cuda()
+    x = torch.randn(512, 8, device="cuda")
+    copy = layer(x).to("cpu", dtype) if dtype else layer(x).cpu()
+    assert (
+        copy.requires_grad and copy.device.type == "cpu" and type(copy.grad_fn).__name__ == "ToCopyBackward0"
+    )
+    with pytest.raises(RuntimeError, match="Can't call numpy"):
+        copy.numpy()
+    assert copy.detach().numpy().shape == (512, 4) and len(copy.tolist()) == 512
+    assert "grad_fn=" in repr(copy)
+    assert isinstance(copy.sum().item(), float)
+    copy.sum().backward()
+    assert layer.weight.grad is not None and layer.weight.grad.is_cuda
+    with torch.no_grad():
+        assert not layer(x).cpu().requires_grad
+    del recorder
+
+
+def test_outputs_kept_on_the_host_keep_what_their_gradient_needs(recorder: Recorder) -> None:
+    """Each keeps 1024 x 2048 activations of 4 bytes, 8 MiB."""
+    net = torch.nn.Sequential(torch.nn.Linear(512, 2048), torch.nn.ReLU(), torch.nn.Linear(2048, 512)).cuda()
+    x = torch.randn(1024, 512, device="cuda")
+    alive = recorder.storages.all
+    kept = [net(x).cpu() for _ in range(3)]
+    sizes = [storage.nbytes for storage in alive]
+    assert sizes.count(1024 * 2048 * 4) >= 3 and all(copy.requires_grad for copy in kept)
