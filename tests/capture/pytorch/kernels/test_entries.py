@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 import torch
-from analyzer.capture.pytorch.program.environment import cuda_environment, watching
 from torch.utils._python_dispatch import _disable_current_modes
 
+from analyzer.capture.pytorch.environment import cuda_environment, watching
 from analyzer.capture.pytorch.kernels.entries import on_host
 from analyzer.capture.pytorch.recording.recorder import Recorder
 from analyzer.devices import load
