@@ -24,7 +24,8 @@ from analyzer.errors import (
 )
 
 if TYPE_CHECKING:
-    from analyzer.engines.choice import analyze, run
+    from analyzer.engines.choice import analyze
+    from analyzer.pipeline.run import run
     from analyzer.planning.advise import advise
     from analyzer.planning.compare import compare
     from analyzer.planning.curve import sweep
@@ -59,10 +60,7 @@ __all__ = [
     "what_if",
 ]
 _LAZY = {
-    "advise": "analyzer.planning.advise",
     "analyze": "analyzer.engines.choice",
-    "run": "analyzer.engines.choice",
-    "emulate": "analyzer.runs.emulated",
     "sweep": "analyzer.planning.curve",
     "fit": "analyzer.planning.fit",
     "compare": "analyzer.planning.compare",
@@ -71,6 +69,8 @@ _LAZY = {
     "TensorSpec": "analyzer.spec",
     "rule": "analyzer.runtimes.pytorch.scratch",
 }
+# Functions of extensions, and what they do where there is none.
+_EXTENSIONS = {"advise": "analyzer.advise", "run": "analyzer.run", "emulate": "analyzer.emulate"}
 
 
 def __dir__() -> list[str]:
@@ -80,4 +80,8 @@ def __dir__() -> list[str]:
 def __getattr__(name: str) -> Any:
     if name in _LAZY:
         return getattr(import_module(_LAZY[name]), name)
+    if name in _EXTENSIONS:
+        from analyzer import extensions
+
+        return extensions.required("extensions", name, _EXTENSIONS[name])
     raise AttributeError(f"module 'analyzer' has no attribute {name!r}")

@@ -12,7 +12,17 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-FOLDER = str(Path(__file__).parents[1])
+_BESIDE = Path(__file__).parents[1]
+# Where the core and its extensions lie: beside it, or in a checkout's folder.
+FOLDERS = tuple(str(folder) for folder in (_BESIDE, _BESIDE / "extensions") if any(folder.glob("analyzer*")))
+
+
+def packages() -> list[Path]:
+    """Return the folders of the core and its extensions."""
+    packages = (path for folder in FOLDERS for path in Path(folder).glob("analyzer*"))
+    return sorted(path for path in packages if (path / "__init__.py").exists())
+
+
 # Runs a module as `python -m` would, with more folders to import from: those before its own, in order.
 _START = """
 import json, runpy, sys
@@ -24,7 +34,7 @@ runpy.run_module(module, run_name="__main__", alter_sys=True)
 """
 
 
-def command(module: str, *arguments: str, folders: Sequence[str] = (FOLDER,)) -> list[str]:
+def command(module: str, *arguments: str, folders: Sequence[str] = FOLDERS) -> list[str]:
     """Return the command that runs a module with arguments. folders: further folders it imports from."""
     # -P: the folder in which the command is typed may hold files with the names of modules.
     return [sys.executable, "-P", "-c", _START, module, json.dumps(list(folders)), *arguments]

@@ -11,7 +11,7 @@
    buffers for receiving are larger than those for sending).
 3. Machines have 8 GPUs where that comes out even (`Rank.of`).
 
-Their effect on a model is in `capture/pytorch/world/wrapping.py`.
+Their effect on a model is in `capture/pytorch/module/wrapping.py`.
 Not modelled: several kinds at once (a mesh of two dimensions), pipelines: `analyze run` follows scripts that
 do these.
 """

@@ -44,8 +44,8 @@ from analyzer.errors import (
     install,
 )
 from analyzer.files import UnreadableError
+from analyzer.logs import without_ours
 from analyzer.nested import strangers_in
-from analyzer.sandbox.logs import without_ours
 
 if TYPE_CHECKING:
     from torch import nn

@@ -2,4 +2,7 @@
 
 from pathlib import Path
 
+from analyzer import extensions
+
 ROOT = Path(__file__).resolve().parents[1]  # the repository
+extensions.importable()

@@ -60,7 +60,7 @@ def predicted(row: dict[str, Any]) -> dict[str, Any]:
 
 def measured(row: dict[str, Any]) -> dict[str, Any]:
     """The row with what `verify` predicts and measures of it on this machine's GPU, in a process of its own."""
-    from analyzer.verify import verify
+    from analyzer.verify.verify import verify
 
     try:
         result = verify(

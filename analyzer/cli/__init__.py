@@ -2,7 +2,8 @@
 
 1. `analyze TARGET ...` is the command `estimate`; a first word that is the name of a file here is that
    command (`what-if` is `what_if.py`). A command file exposes `command`, whose return value is the exit code
-   (None: 0). Files that begin with an underscore are no commands.
+   (None: 0). Files that begin with an underscore are no commands. Extensions announce further ones (entry
+   points "analyzer.commands").
 2. Exit codes: 0 it fits, or no limit was given; 1 it does not fit, or is over budget; 2 bad usage or bad
    input.
 3. A user's mistake is one message and one hint on stderr, which ends with the command's help. Anything
@@ -20,14 +21,14 @@ import signal
 import string
 import sys
 from collections.abc import Sequence
-from functools import partial
+from functools import cache, partial
 from importlib import import_module
 from pathlib import Path
 
 import click
 from click.shell_completion import CompletionItem
 
-from analyzer import __version__, sandbox
+from analyzer import __version__, extensions, protection
 from analyzer.cli._help import Command, every_option
 from analyzer.errors import AnalyzerError, OptionError, did_you_mean, report_to
 from analyzer.report import origin
@@ -47,16 +48,17 @@ _GROUPS = {
 
 
 class Commands(click.Group):
-    """Finds commands by file name: `what-if` is `what_if.py`."""
+    """Finds commands by file name (`what-if` is `what_if.py`), and those of extensions."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
-        files = Path(__file__).parent.glob("*.py")
-        return sorted(file.stem.replace("_", "-") for file in files if not file.stem.startswith("_"))
+        return sorted({*_own_commands(), *extensions.announced("commands")})
 
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        if cmd_name not in self.list_commands(ctx):
-            return None
-        command: click.Command = import_module(f"analyzer.cli.{cmd_name.replace('-', '_')}").command
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
+        command: click.Command | None
+        if cmd_name in _own_commands():
+            command = import_module(f"analyzer.cli.{cmd_name.replace('-', '_')}").command
+        else:
+            command = extensions.optional("commands", cmd_name)
         return command
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
@@ -68,10 +70,20 @@ class Commands(click.Group):
                 "give a TARGET: model.onnx, file.py[:attr], package.module:attr, program.pt2, config.json or"
                 " hf:ORG/NAME"
             )
-        if args[0] not in _OWN_OPTIONS and args[0] not in self.list_commands(ctx):
+        if not (args[0] in _OWN_OPTIONS or self._is_command(ctx, args[0])):
             self._check_misspelt(ctx, args[0])
             args = [DEFAULT, *args]
         return super().parse_args(ctx, args)
+
+    def _is_command(self, ctx: click.Context, word: str) -> bool:
+        """Return whether a word is a command. Raises MissingDependencyError for an absent extension's."""
+        if word in _own_commands():
+            return True
+        if not set(word) <= set(_LETTERS):
+            return False
+        if word in extensions.COMMANDS and word not in self.list_commands(ctx):
+            raise extensions.missing(extensions.COMMANDS[word], f"analyze {word}")
+        return word in self.list_commands(ctx)
 
     def _check_misspelt(self, ctx: click.Context, word: str) -> None:
         """Raise OptionError for a word that is no TARGET and nearly a command."""
@@ -117,6 +129,12 @@ class Commands(click.Group):
                     formatter.write_dl(rows)
 
 
+@cache
+def _own_commands() -> frozenset[str]:
+    files = Path(__file__).parent.glob("[!_]*.py")
+    return frozenset(file.stem.replace("_", "-") for file in files) - extensions.COMMANDS.keys()
+
+
 def _version(context: click.Context, _: click.Parameter, is_set: bool) -> None:
     """Print this version, and the modelled releases with what is installed."""
     if not is_set or context.resilient_parsing:
@@ -152,7 +170,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if arguments is None:
         # One command, then the process ends: collecting cycles would only cost time.
         gc.disable()
-        sandbox.own_process = True
+        protection.own_process = True
         for number in (signal.SIGTERM, signal.SIGHUP):
             if signal.getsignal(number) is signal.SIG_DFL:  # nohup ignores one
                 signal.signal(number, partial(_end, os.getpid()))
@@ -160,7 +178,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if getattr(sys, name) is None:  # closed by the caller (`2>&-`)
             setattr(sys, name, Path(os.devnull).open("w"))  # noqa: SIM115 (it lives as long as the process)
     code = _main(list(sys.argv[1:] if arguments is None else arguments))
-    sandbox.finish(code)
+    protection.finish(code)
     return code
 
 

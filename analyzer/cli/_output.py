@@ -13,7 +13,7 @@ from contextlib import contextmanager, redirect_stdout, suppress
 from pathlib import Path
 from typing import Any, TextIO
 
-from analyzer import sandbox
+from analyzer import extensions, protection
 from analyzer.engines import START
 from analyzer.errors import OptionError, TargetError
 from analyzer.files import append_text
@@ -84,7 +84,7 @@ def write_file(option: str, path: Path, content: str | bytes) -> None:
 
 def replace_file(path: Path, data: bytes) -> None:
     """`path` holds all of `data`, or is untouched; a device or pipe is written through. Raises OSError."""
-    if (outside := sandbox.outside()) is not None:
+    if (outside := protection.outside()) is not None:
         outside.ask("write", path, data)
         return
     if path.exists() and not path.is_file():  # before links are resolved: /dev/stdout leads to no path
@@ -106,7 +106,7 @@ def replace_file(path: Path, data: bytes) -> None:
 
 def append_file(path: Path, text: str) -> None:
     """Add to a file of the user's. Raises OSError."""
-    if (outside := sandbox.outside()) is not None:
+    if (outside := protection.outside()) is not None:
         outside.ask("append", path, text)
         return
     append_text(path, text)
@@ -114,7 +114,7 @@ def append_file(path: Path, text: str) -> None:
 
 def remove_file(path: Path) -> None:
     """Remove a file of ours, if it is there. Raises OSError."""
-    if (outside := sandbox.outside()) is not None:
+    if (outside := protection.outside()) is not None:
         outside.ask("remove", path)
         return
     path.unlink(missing_ok=True)
@@ -140,7 +140,7 @@ def keep_apart(target: str, options: Mapping[str, Any]) -> None:
     check_writable("--keep-outputs", None if outputs is None or outputs.is_dir() else outputs)
     kept = None if outputs is None else str(outputs.absolute())
     try:
-        sandbox.enter(
+        box = protection.enter(
             replace_file,
             lambda message, hint: complain("error", message, hint),
             kept,
@@ -148,28 +148,24 @@ def keep_apart(target: str, options: Mapping[str, Any]) -> None:
             {START: _start_emulated, "end": _end_emulated, "append": append_file, "remove": remove_file},
             options["unprotected"],
         )
-    except sandbox.UnprotectedError as error:
-        raise OptionError(*error.args) from None
     except OSError as error:
         raise OptionError(
             f"there is no place for what the program writes: {error.strerror or error}",
             "name a folder in TMPDIR",
         ) from None
-    box, is_program = sandbox.current(), "no_network" in options and not options["quiet"]
+    is_program = "no_network" in options and not options["quiet"]
     if box is not None and (is_program or box.protection != "namespaces"):
         complain("protection", box.protected_by())
 
 
 def _start_emulated(request: str) -> str:
-    from analyzer.engines.emulated import start
-
-    return start(request)
+    answer: str = extensions.required("engines", "emulate", "emulation").start(request)
+    return answer
 
 
 def _end_emulated() -> None:
-    from analyzer.engines import emulated
-
-    emulated.end()
+    if (engine := extensions.optional("engines", "emulate")) is not None:
+        engine.end()
 
 
 def wants_color(path: Path | None) -> bool:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from analyzer import extensions
 from analyzer.cli._help import Command
 from analyzer.cli._options import (
     SCRIPT_SETTINGS,
@@ -76,10 +77,9 @@ def command(script: str, arguments: tuple[str, ...], **options: Any) -> int:
         )
         name = f"-m {script}" if options["module"] else script
         if options["emulated"]:
-            from analyzer.engines import reach
-            from analyzer.verify.emulated import verify_script
-
-            return verify_script(name, arguments, chosen, reach.python(options["python"]), tell)
+            beside = extensions.required("extensions", "verify_emulated_script", "--emulated")
+            verification: Verification = beside(name, arguments, chosen, options["python"], tell)
+            return verification
         return verify_program(name, arguments, chosen, force=options["force"], progress=tell)
 
     for warning in () if options["quiet"] else misplaced(script, arguments, options):

@@ -6,6 +6,7 @@ from typing import Any
 
 import click
 
+from analyzer import extensions
 from analyzer.cli._help import Command
 from analyzer.cli._options import (
     analysis_keywords,
@@ -74,15 +75,17 @@ def command(
     warn_of_training_options(options)
     keep_apart(target, options)
     with working(target, options["quiet"]) as tell:
-        from analyzer.engines import reach
         from analyzer.planning.advise import advise
+
+        if compiled:
+            python = extensions.required("engines", "emulate", "--compiled").python(python)
 
         advice = advise(
             target,
             samples_per_second=samples_per_second,
             change_numbers=change_numbers,
             compiled=compiled,
-            python=reach.python(python) if compiled else python,
+            python=python,
             progress=tell,
             **keywords,
         )

@@ -13,7 +13,8 @@ from analyzer.cli._help import Command
 from analyzer.cli._options import format_option, options_named, output_option, unprotected_option
 from analyzer.cli._output import check_writable, complain, deliver, keep_apart, working
 from analyzer.errors import MissingDependencyError, OptionError
-from analyzer.recipes.serving import BATCHED_TOKENS, BLOCK_TOKENS, KV_DTYPES, UTILIZATION
+from analyzer.recipes.serving import BATCHED_TOKENS, BLOCK_TOKENS, KV_DTYPES
+from analyzer.recordings.serving_messages import UTILIZATION
 from analyzer.report import formats
 
 _SIZES = {

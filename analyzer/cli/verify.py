@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from analyzer import extensions
 from analyzer.cli._help import Command
 from analyzer.cli._options import analysis_keywords, analysis_options, format_option, output_option
 from analyzer.cli._verify_run import Progress, answer, emulated_options
@@ -61,15 +62,15 @@ def command(target: str, **options: Any) -> int:
     keywords = analysis_keywords(target, options)
 
     def run(tell: Progress) -> Verification:
-        if options["emulated"] and target.lower().endswith(".onnx"):
-            return _emulated_session(target, keywords, options, tell)
         if options["emulated"]:
-            from analyzer.engines import reach
             from analyzer.options import Options
-            from analyzer.verify.emulated import verify_target
 
-            return verify_target(target, Options.of(keywords), reach.python(options["python"]), tell)
-        from analyzer.verify import verify
+            beside = extensions.required("extensions", "verify_emulated", "--emulated")
+            verification: Verification = beside(
+                target, Options.of(keywords), options["python"], tell, options["arrays"]
+            )
+            return verification
+        from analyzer.verify.verify import verify
 
         return verify(
             target,
@@ -81,21 +82,3 @@ def command(target: str, **options: Any) -> int:
         )
 
     return answer(target, options, run)
-
-
-def _emulated_session(
-    target: str, keywords: dict[str, Any], options: dict[str, Any], tell: Progress
-) -> Verification:
-    """Put an ONNX file's prediction beside its emulated session. Raises AnalyzerError."""
-    from analyzer.engines import reach
-    from analyzer.errors import MissingDependencyError
-    from analyzer.options import Options
-    from analyzer.verify.onnx import verify_onnx_emulated
-
-    provider = reach.provider_within_reach(options["python"])
-    if provider is None:
-        raise MissingDependencyError(
-            f"{target} is run by ONNX Runtime, and no onnxruntime-gpu is available",
-            "analyze engine install onnxruntime-gpu makes an environment with it; --python names another",
-        )
-    return verify_onnx_emulated(target, Options.of(keywords), provider, tell, options["arrays"])

@@ -19,7 +19,6 @@ import signal
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -32,8 +31,8 @@ from analyzer.devices import DeviceProfile
 from analyzer.emulation import library
 from analyzer.emulation.device import described
 from analyzer.errors import MissingDependencyError, OptionError
+from analyzer.signals import ends_on_request, uninterrupted
 
-_REQUESTS = (signal.SIGTERM, signal.SIGHUP)
 INSIDE = Path(__file__).parent / "inside"
 # Variables that inside/__main__.py restores.
 CHANGED = ("LD_PRELOAD", "LD_LIBRARY_PATH")
@@ -184,7 +183,7 @@ def _together(
     started: list[subprocess.Popen[bytes]] = []
     codes: list[int | None] = [None] * len(processes)
     try:
-        with _uninterrupted() as check:
+        with uninterrupted() as check:
             for process in processes:
                 started.append(
                     subprocess.Popen(
@@ -220,40 +219,3 @@ def _together(
                 os.killpg(one.pid, signal.SIGKILL)
         for one in started:
             one.wait()
-
-
-@contextmanager
-def ends_on_request() -> Iterator[None]:
-    """While open, turn requests to end (SIGTERM, a closed terminal) into exceptions, to clean up."""
-    with _signal_handler(_REQUESTS, _end):
-        yield
-
-
-def _end(number: int, _: object = None) -> None:
-    raise KeyboardInterrupt if number == signal.SIGINT else SystemExit(128 + number)
-
-
-@contextmanager
-def _uninterrupted() -> Iterator[Callable[[], None]]:
-    """Delay signals while a process starts, so that it is ended; the yielded function raises them."""
-    waiting: list[int] = []
-
-    def check() -> None:
-        if waiting:
-            _end(waiting[0])
-
-    with _signal_handler((signal.SIGINT, *_REQUESTS), lambda number, _: waiting.append(number)):
-        yield check
-
-
-@contextmanager
-def _signal_handler(numbers: Sequence[int], how: Callable[[int, object], None]) -> Iterator[None]:
-    """Install a handler for these signals while open; only the main thread receives signals."""
-    before = {}
-    try:
-        if threading.current_thread() is threading.main_thread():
-            before = {number: signal.signal(number, how) for number in numbers}
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)

@@ -12,9 +12,9 @@ from analyzer.emulation.questions import Question, Topic, Unanswered
 from analyzer.emulation.replay import without_folder
 from analyzer.graph import Category, Graph
 from analyzer.graph.model import Argument, Operator, Phase, Run, Storage, TensorMeta, tensors_in
+from analyzer.results.step_time import StepTime
 from analyzer.timing import compiled
 from analyzer.timing.step import device_seconds, step_time
-from analyzer.timing.step_time import StepTime
 
 _PHASES = {phase.value: phase for phase in Phase}
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from analyzer import releases
+from analyzer import extensions, releases
 from analyzer.analysis import Analysis
 from analyzer.devices import DeviceProfile, stands_in
 from analyzer.errors import UnknownOperatorError
@@ -18,6 +18,7 @@ from analyzer.liveness.naive import Naive
 from analyzer.options import Options
 from analyzer.pipeline.attribution import attributed, sums, unattributed
 from analyzer.results.estimate import AfterRun, Certainty, Estimate, Room
+from analyzer.results.step_time import StepTime
 from analyzer.runtimes.base import UNLIMITED, Limit, Prediction, Runtime, Source
 from analyzer.runtimes.bounded import bounded, doubt_of, most_in_doubt
 from analyzer.runtimes.convolutions import UNASKED, is_unasked, notes_on_convolutions
@@ -35,7 +36,6 @@ from analyzer.runtimes.ranges import (
 )
 from analyzer.runtimes.timeline import Failure, Simulation, simulate
 from analyzer.runtimes.variants import Variants
-from analyzer.timing.step_time import StepTime
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,19 +140,19 @@ def assemble(
 
 
 def step_seconds(captured: Captured, runtime: Runtime) -> StepTime | None:
-    """Return the time of a step, for PyTorch's runtime and a complete program; else None."""
+    """Return the time of a step, for PyTorch's runtime and a complete program, where the extension that knows
+    it is installed; else None."""
     if runtime.name != "pytorch" or captured.incomplete is not None:
         return None
-    from analyzer.timing.step import step_time  # what an ONNX file's analysis needs nothing of
-
-    return step_time(captured.source.graph, captured.profile)
+    timing = extensions.optional("extensions", "timing")  # what an ONNX file's analysis needs nothing of
+    time: StepTime | None = timing and timing.step_time(captured.source.graph, captured.profile)
+    return time
 
 
 def operators_timed(graph: Graph) -> frozenset[int]:
     """Return the operators of a graph whose sizes decide the time of a step."""
-    from analyzer.timing.step import last_step
-
-    moments = last_step(graph) if graph.operators else []
+    timing = extensions.optional("extensions", "timing")
+    moments = timing.last_step(graph) if timing and graph.operators else []
     return frozenset(moment.operator for moment in moments if isinstance(moment, Run))
 
 

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from analyzer.capture.pytorch.capture import capture_pytorch
+from analyzer.capture.pytorch.device.no_compiler import without_compiler
 from analyzer.capture.pytorch.kernels.triton_kernels import triton_found
 from analyzer.capture.pytorch.module.from_options import (
     batch_for,
@@ -19,15 +20,14 @@ from analyzer.capture.pytorch.module.from_options import (
     preparation,
 )
 from analyzer.capture.pytorch.module.twin import meta_like
-from analyzer.capture.pytorch.program.no_compiler import without_compiler
 from analyzer.devices import resolve
 from analyzer.errors import OptionError, TargetError
 from analyzer.liveness.naive import from_leaves, moments_in
 from analyzer.options import Options
 from analyzer.parallelism import Parallelism, parse
 from analyzer.pipeline.assemble import Captured
+from analyzer.protection import apart
 from analyzer.runtimes.base import Runtime, Source
-from analyzer.sandbox import apart
 from analyzer.spec import TensorSpec
 from analyzer.targets import Program, Target, arguments, load
 
@@ -101,13 +101,17 @@ def captured_program(
 ) -> Captured:
     """Capture a built target; `name` is for reports. record_guards: record size comparisons.
 
-    Writes of a file's code go to an overlay (`analyzer/sandbox`). Raises AnalyzerError.
+    Writes of a file's code go to an overlay (`protection.py`). Raises AnalyzerError.
     """
     if not program.is_file:
         return _captured_program(program, name, options, runtime, progress, record_guards)
     with apart() as box:
         captured = _captured_program(program, name, options, runtime, progress, record_guards)
-        return replace(captured, notes=(*captured.notes, *box.notes(whole=False)))
+        return replace(captured, notes=(*captured.notes, *_notes_of(box)))
+
+
+def _notes_of(box: Any) -> tuple[str, ...]:
+    return () if box is None else tuple(box.notes(whole=False))
 
 
 def _captured_program(

@@ -15,12 +15,12 @@ from analyzer.recipes.formula import formula_of
 from analyzer.recipes.serving import (
     BATCHED_TOKENS,
     BLOCK_TOKENS,
-    UTILIZATION,
     ServingMemory,
     cache_of,
     positions_of,
     request_length,
 )
+from analyzer.recordings.serving_messages import UTILIZATION
 from analyzer.results.serving import Serving
 from analyzer.runtimes.pytorch.outside import device_used
 

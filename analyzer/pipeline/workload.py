@@ -18,6 +18,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
+from analyzer import extensions
 from analyzer.analysis import Analysis
 from analyzer.devices import DeviceProfile, resolve
 from analyzer.errors import AnalyzerError, OptionError
@@ -264,9 +265,9 @@ def analysis(
     if options.parallel is not None:
         _check_parallel(parsed, options)
     if isinstance(parsed, Target) and parsed.kind == "config":
-        from analyzer.pipeline.config import followed
-
-        return followed(parsed.name, options, progress, needs)
+        followed = extensions.required("extensions", "configuration", "a model's configuration")
+        analysed: Analysis = followed(parsed.name, options, progress, needs)
+        return analysed
     _check_no_config(parsed, options)
     if isinstance(parsed, Target) and parsed.kind == "onnx":
         from analyzer.pipeline.onnx import captured_onnx, captured_onnx_training

@@ -38,8 +38,8 @@ from analyzer.planning.advisor.compiled import advise_compiled
 from analyzer.planning.advisor.floor import floor_of
 from analyzer.planning.advisor.search import Search, order
 from analyzer.planning.advisor.settings import Settings
+from analyzer.planning.advisor.trials import Trials
 from analyzer.planning.changes import FREE, PURE, Change
-from analyzer.planning.trials import Trials
 from analyzer.results.advice import Advice, Bound, Way
 from analyzer.results.estimate import Estimate
 from analyzer.targets import Target

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from analyzer.devices import DeviceProfile, load, names
-from analyzer.devices.architectures import architecture_of
+from analyzer.planning.smallest import attention_of
 from analyzer.planning.trial import Program
 from analyzer.results.diagnosis import Remedy
 
@@ -57,12 +57,6 @@ def _may(card: DeviceProfile, needs: list[tuple[object, int]]) -> bool:
     """Return whether nothing is known that says that a program does not fit a GPU: each architecture's need,
     and its kernels of attention."""
     return all(card.usable_bytes >= nbytes for kernels, nbytes in needs if kernels == attention_of(card))
-
-
-def attention_of(card: DeviceProfile) -> object:
-    """Return what decides between kernels of attention (`sdp_utils.cpp`)."""
-    known = architecture_of(card.compute_capability)
-    return known.ampere, known.volta, known.narrow_backward, known.prefers_cudnn
 
 
 def _article(card: DeviceProfile) -> str:

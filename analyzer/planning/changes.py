@@ -186,7 +186,7 @@ def _more_gpus(options: Options, target: Any) -> list[Change]:
     if options.mode == "train" and (known is None or known.kind == "ddp"):
         texts = [f"fsdp2:{_GPUS if known is None else known.size}"]
     elif known is None:
-        from analyzer.capture.pytorch.world.wrapping import linear_pairs
+        from analyzer.capture.pytorch.module.wrapping import linear_pairs
 
         model = _model(target, options)
         texts = [f"tp:{_SPLIT}"] if model is not None and linear_pairs(model) else []

@@ -1,18 +1,24 @@
 """The smallest GPU on which a script, followed as it is, or a target at a batch surely fits.
 
 GPUs are taken in the order of their memory. One is passed by where a program with the same kernels of
-attention (`cards.py`) holds more tensors at its peak than it has memory, or did not fit in as much.
+attention holds more tensors at its peak than it has memory, or did not fit in as much.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from analyzer.devices import resolve
+from analyzer.devices import DeviceProfile, resolve
+from analyzer.devices.architectures import architecture_of
 from analyzer.engines.choice import EngineChoice
 from analyzer.options import Options
-from analyzer.planning.cards import attention_of
 from analyzer.results.estimate import Estimate
+
+
+def attention_of(card: DeviceProfile) -> object:
+    """Return what decides between kernels of attention (`sdp_utils.cpp`)."""
+    known = architecture_of(card.compute_capability)
+    return known.ampere, known.volta, known.narrow_backward, known.prefers_cudnn
 
 
 def from_the_smallest(

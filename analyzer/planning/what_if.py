@@ -29,11 +29,11 @@ from analyzer.planning.checkpoints import recomputable_bytes
 from analyzer.planning.countdown import Countdown
 from analyzer.planning.fit import largest_batch
 from analyzer.planning.flops import flops_a_sample
-from analyzer.planning.trials import Programs
+from analyzer.planning.programs import Programs
+from analyzer.protection import apart
 from analyzer.report.command_line import changed
 from analyzer.results.estimate import Estimate
 from analyzer.results.strategy import Strategy
-from analyzer.sandbox import apart
 
 if TYPE_CHECKING:
     import torch

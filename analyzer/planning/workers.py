@@ -25,7 +25,7 @@ from contextlib import AbstractContextManager, contextmanager
 from multiprocessing import active_children, get_context, parent_process
 from typing import TypeVar
 
-from analyzer import sandbox
+from analyzer import protection
 
 _ENVIRONMENT = dict(os.environ)
 Job = TypeVar("Job")
@@ -98,7 +98,7 @@ def _pool(workers: int, jobs_a_process: int | None = None) -> Iterator[ProcessPo
         workers,
         get_context("spawn"),
         _begin,
-        ({**_ENVIRONMENT, **sandbox.inherited()},),
+        ({**_ENVIRONMENT, **protection.inherited()},),
         max_tasks_per_child=jobs_a_process,
     )
     try:

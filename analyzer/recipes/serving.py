@@ -37,7 +37,7 @@ from analyzer.errors import OptionError
 from analyzer.recipes.config import ModelConfig
 
 # vLLM 0.33's own (`config/cache.py`, `config/scheduler.py`).
-UTILIZATION, BLOCK_TOKENS, BATCHED_TOKENS = 0.92, 16, 2048
+BLOCK_TOKENS, BATCHED_TOKENS = 16, 2048
 # Batches that may be in flight: the next is scheduled while one runs (`config/vllm.py`,
 # `max_concurrent_batches`).
 CONCURRENT_BATCHES = 2

@@ -9,11 +9,11 @@ import math
 import re
 from collections.abc import Callable, Iterator
 
-from analyzer.recipes.serving import UTILIZATION
 from analyzer.recordings.cards import card_of
 from analyzer.recordings.sizes import line_at, read_figure, size
 from analyzer.results.recording import Figure, Message
 
+UTILIZATION = 0.92  # of the GPU's memory, vLLM 0.33's own (`config/cache.py`)
 _NOTHING = re.compile(r"No available memory for the cache blocks")
 _TOKENS = re.compile(
     r"max seq len \((\d{1,12})\) is larger than the maximum number of tokens that can be stored in KV cache"

@@ -2,17 +2,20 @@
 
 1. A command parses, a format renders: `render(result, view)` gives the whole text, or bytes for a file of its
    own kind. Nothing else decides what a result looks like; `view` is all that a user can say about it.
-2. A format is one file in this folder and one line in `FORMATS`. Its module is imported when somebody asks
-   for it.
+2. A format is one file in this folder and one line in `FORMATS`; or, of an extension's kind of result, one in
+   the table that it announces by the kind's name (entry points "analyzer.formats"). Its module is imported
+   when somebody asks for it.
 3. The first name of each kind is what a command shows when nobody asks for a form.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from importlib import import_module
 from typing import Any
+
+from analyzer import extensions
 
 # Kind of result -> name of the format -> module:function.
 FORMATS: dict[str, dict[str, str]] = {
@@ -29,11 +32,6 @@ FORMATS: dict[str, dict[str, str]] = {
     },
     "summary": {"text": "analyzer.report.text:summary", "line": "analyzer.report.text:line"},
     "notebook": {"html": "analyzer.report.notebook:render"},
-    "verification": {
-        "text": "analyzer.report.verification:render",
-        "json": "analyzer.report.verification:render_json",
-        "html": "analyzer.report.pages:verification",
-    },
     "allocators": {
         "text": "analyzer.report.allocators:render",
         "json": "analyzer.report.allocators:render_json",
@@ -66,21 +64,6 @@ FORMATS: dict[str, dict[str, str]] = {
         "json": "analyzer.report.strategies:render_json",
         "csv": "analyzer.report.strategies:render_csv",
         "html": "analyzer.report.pages:strategies",
-    },
-    "advice": {
-        "text": "analyzer.report.advice:render",
-        "json": "analyzer.report.advice:render_json",
-        "html": "analyzer.report.pages:advice",
-    },
-    "serving": {
-        "text": "analyzer.report.serving:text",
-        "json": "analyzer.report.serving:arithmetic_json",
-        "html": "analyzer.report.serving_page:arithmetic",
-    },
-    "engine": {
-        "text": "analyzer.report.serving:engine_text",
-        "json": "analyzer.report.serving:engine_json",
-        "html": "analyzer.report.serving_page:engine",
     },
     "grid": {"csv": "analyzer.report.grid:render_csv", "parquet": "analyzer.report.grid:render_parquet"},
     "difference": {
@@ -130,11 +113,17 @@ PLAIN = View()
 
 def names(shown: str) -> tuple[str, ...]:
     """Return the forms of a kind of result, the usual one first. Raises KeyError for an unknown kind."""
-    return tuple(FORMATS[shown])
+    return tuple(_forms(shown))
 
 
 def render(shown: str, form: str, result: Any, view: View = PLAIN) -> str | bytes:
     """`result`, of the kind `shown`, in that form. Raises KeyError for a kind or a form that is none."""
-    module, _, function = FORMATS[shown][form].partition(":")
+    module, _, function = _forms(shown)[form].partition(":")
     renderer: Callable[[Any, View], str | bytes] = getattr(import_module(module), function)
     return renderer(result, view)
+
+
+def _forms(shown: str) -> Mapping[str, str]:
+    """Return the forms of a kind of result, the core's or an extension's."""
+    forms = FORMATS.get(shown)
+    return extensions.optional("formats", shown) or {} if forms is None else forms

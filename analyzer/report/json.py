@@ -38,7 +38,7 @@ from analyzer.results.estimate import (
     TensorRow,
     Timeline,
 )
-from analyzer.timing.step_time import StepTime
+from analyzer.results.step_time import StepTime
 
 SCHEMA = 1
 _NAIVE_SUMS = ("gradients", "sent_gradients", "optimizer_state", "inference", "training", "total")

@@ -1,4 +1,4 @@
-"""Plans, verifications and comparisons as pages in the style of the estimate's (`page.py`, `html.py`).
+"""Plans and comparisons as pages in the style of the estimate's (`page.py`, `html.py`).
 
 The page has the terminal's sentences, from the same functions; `assets/charts.js` draws the pictures. Two
 compared estimates have their timelines overlaid (`overlay.py`), then each its own with its live sets, side
@@ -8,25 +8,20 @@ by side.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from analyzer.report import advice as advices
 from analyzer.report import difference as differences
 from analyzer.report import html, overlay, page, plan, sentences, speed
 from analyzer.report import strategies as plans
-from analyzer.report import verification as verifications
 from analyzer.report.formats import PLAIN, View
 from analyzer.report.words import clean, mib, percent, size
 
 if TYPE_CHECKING:
-    from analyzer.results.advice import Advice, Way
     from analyzer.results.curve import Curve
     from analyzer.results.difference import Change, Difference
     from analyzer.results.estimate import Estimate
     from analyzer.results.fit import Fit
     from analyzer.results.strategy import Strategy
-    from analyzer.results.verification import Verification
 
 
 # GPUs that a title names, and rows a page shows unasked.
@@ -175,49 +170,6 @@ def _strategy(
     )
 
 
-def advice(result: Advice, _: View = PLAIN) -> str:
-    """Return the page of advice: the answer, what to type, every way by time, the patch, notes."""
-    base, best = result.base.estimate, result.best
-    assert base is not None
-    ways = [way for way in (*result.ways, *result.others) if way.estimate is not None]
-    most = max(way.estimate.needed.device_used for way in ways if way.estimate is not None)
-    rows = [_way(way, way.estimate, most) for way in ways if way.estimate is not None]
-    failed = [f"{way.name} does not run: {way.error}" for way in result.others if way.estimate is None]
-    heads = ("way", "", "device", "fits", "step", "between", "samples/s")
-    first, *more = advices.verdict(result)
-    typed = "" if best is None or not best.typed else best.typed
-    body = [
-        page.verdict(best is not None and best.verdict == "fits" and result.reached is not False, first),
-        *map(page.paragraph, more),
-        *((page.heading("Command line"), f"<p>{page.name(f'add {typed}')}</p>") if typed else ()),
-        page.heading("Every way that was analysed"),
-        page.table(heads, rows, (2, 4, 5, 6), "cards"),
-        page.paragraph("dark: allocated at the peak; light: device memory", "dim"),
-        *((page.heading("Failed"), page.items(failed)) if failed else ()),
-        *(
-            (page.heading("As a patch of the file"), f"<pre>{page.lines(result.patch)}</pre>")
-            if result.patch
-            else ()
-        ),
-        page.heading("Notes") if advices.notes(result) else "",
-        page.items(advices.notes(result)),
-    ]
-    return page.render(f"{plan.about(base)} · advice", "\n".join(filter(None, body)))
-
-
-def _way(way: Way, estimate: Estimate, most: int) -> tuple[str, ...]:
-    used = estimate.device_used if way.verdict == "fits" else estimate.needed.device_used
-    return (
-        page.text(way.name) + (f"<br>{page.name(way.typed)}" if way.typed else ""),
-        page.bar(used, most, 0, estimate.peak_allocated),
-        size(used),
-        advices.JUDGED[way.verdict],
-        speed.step(estimate),
-        speed.step_range(estimate),
-        speed.rate(estimate),
-    )
-
-
 def difference(compared: Difference, view: View = PLAIN) -> str:
     """Return the page of a difference: what grew, and both estimates side by side."""
     figures = (
@@ -280,87 +232,3 @@ def _changes(changes: Sequence[Change], top: int) -> str:
         else ""
     )
     return page.table(("", "before", "after", "change"), rows, (1, 2, 3)) + page.paragraph(more, "dim")
-
-
-def verification(verified: Verification, view: View = PLAIN) -> str:
-    """Return the page of a verification: predicted beside measured, event by event."""
-    # A page breaks lines where it has to: here each sentence is one.
-    first, _, *rest = verifications.render(verified, replace(view, width=1000)).splitlines()
-    figures = []
-    for figure in verified.figures:
-        error = figure.error_percent
-        same = figure.predicted == figure.measured
-        figures.append(
-            (
-                page.text(figure.name),
-                "-" if figure.predicted is None else f"{figure.predicted:,}",
-                "-" if figure.measured is None else f"{figure.measured:,}",
-                "-" if error is None else "exact" if same else f"{error:+.2f} %",
-            )
-        )
-    judged = [
-        figure
-        for figure in verified.figures
-        if figure.error_percent is not None and figure.name != verifications.NAIVE
-    ]
-    wrong = [figure for figure in judged if figure.predicted != figure.measured]
-    sentence = (
-        f"{len(judged) - len(wrong)} of {len(judged)} figures exact" if judged else "nothing was measured"
-    )
-    known = verifications.known(verified)
-    charts: list[dict[str, Any]] = []
-    body = [
-        page.verdict(not wrong and bool(judged), sentence),
-        page.table(("bytes", "predicted", known, "error"), figures, (1, 2, 3), "cards"),
-    ]
-    if len(verified.marks) > 1:
-        charts.append(_marks(verified))
-        body += [
-            page.heading("Event by event"),
-            page.chart(0, f"predicted and {known} after each named event"),
-        ]
-    if verified.marks:
-        rows: list[Sequence[str]] = [
-            (
-                page.text(mark.event),
-                *(
-                    f"{n:,}"
-                    for n in (
-                        mark.predicted_allocated,
-                        mark.measured_allocated,
-                        mark.predicted_reserved,
-                        mark.measured_reserved,
-                    )
-                ),
-                "exact" if mark.same else "differs",
-            )
-            for mark in verified.marks
-        ]
-        heads = ("after", "allocated: predicted", known, "reserved: predicted", known, "")
-        body.append(page.table(heads, rows, (1, 2, 3, 4), "cards"))
-    body += [
-        page.heading("In words"),
-        page.items(line for line in rest[len(verified.figures) + 1 :] if line.strip()),
-    ]
-    return page.render(
-        f"{first} · verified", "\n".join(body), {"charts": charts}, page.CHARTS if charts else page.NONE
-    )
-
-
-def _marks(verified: Verification) -> dict[str, Any]:
-    columns = ("predicted_allocated", "measured_allocated", "predicted_reserved", "measured_reserved")
-    known = verifications.known(verified)
-    return {
-        "x": "named event",
-        "values": list(range(1, len(verified.marks) + 1)),
-        "limit": None,
-        "lines": [
-            {
-                "name": " ".join(reversed(name.replace("measured", known).split("_"))),
-                "values": [getattr(mark, name) for mark in verified.marks],
-                "dashed": name.startswith("measured"),
-                "color": int(name.endswith("reserved")),
-            }
-            for name in columns
-        ],
-    }

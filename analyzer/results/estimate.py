@@ -11,7 +11,7 @@ from typing import Any
 from analyzer.keywords import in_python
 from analyzer.liveness.naive import Naive
 from analyzer.results.diagnosis import Fragmentation, Growth, Remedy
-from analyzer.timing.step_time import StepTime
+from analyzer.results.step_time import StepTime
 
 
 @dataclass(frozen=True, slots=True)

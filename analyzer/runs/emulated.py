@@ -19,6 +19,7 @@ from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any, Unpack
 
+from analyzer import child
 from analyzer.emulation.emulate import Emulated, EmulatedProgram, followed, script
 from analyzer.errors import OptionError, TargetError
 from analyzer.options import Keywords, Options, words_of
@@ -31,7 +32,6 @@ from analyzer.targets import parse
 
 # Options that apply to scripts, too.
 OF_SCRIPTS = ("device", "budget", "assume")
-_PACKAGE = Path(__file__).parents[1]
 
 
 class EmulatedKeywords(Keywords, total=False):
@@ -179,10 +179,11 @@ def _program(
             path.write_text(script_of(target, options), "utf-8")
             yield EmulatedProgram(target, path)
             return
-        # Of this package's folder nothing else may be found there: it may have another torch.
+        # Of these packages' folder nothing else may be found there: it may have another torch.
         packages = Path(folder) / "packages"
         packages.mkdir()
-        (packages / _PACKAGE.name).symlink_to(_PACKAGE)
+        for package in child.packages():
+            (packages / package.name).symlink_to(package)
         job = Path(folder) / "target.json"
         job.write_text(json.dumps({**jobs.describe(target, options), "compiled": compiled}), "utf-8")
         yield EmulatedProgram(target, "analyzer.runs.target", (str(job),), (packages,))

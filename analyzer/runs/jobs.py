@@ -21,9 +21,9 @@ from pathlib import Path
 from typing import Any
 
 from analyzer import child
-from analyzer.emulation.launch import ends_on_request
 from analyzer.errors import OptionError, RunError, TargetError
 from analyzer.options import Options
+from analyzer.signals import ends_on_request
 from analyzer.spec import TensorSpec
 
 TIMEOUT_SECONDS = 900

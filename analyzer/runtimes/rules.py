@@ -24,7 +24,6 @@ TENSOR, UNKNOWN = "tensor", "unknown-operator"
 
 _NAME = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
 _SOURCE = re.compile(r"\b(?:Sources?|Measured)\b[^:.\n]{0,30}: ")
-_ROOT = Path(__file__).resolve().parents[2]
 # The packages of this project: their rules are shown with the module's words, and from the repository's root.
 _PACKAGES = ("analyzer", "analyzer_plugins")
 
@@ -118,8 +117,9 @@ def file_of(code: Callable[..., Any]) -> Path:
 
 
 def place(code: Callable[..., Any]) -> str:
-    """File and line of `code`: from the repository's root for this project's own."""
+    """File and line of `code`: from its package's folder for this project's own."""
     path, line = file_of(code), inspect.unwrap(code).__code__.co_firstlineno
-    if any(path.is_relative_to(_ROOT / package) for package in _PACKAGES):
-        path = path.relative_to(_ROOT)
+    package = inspect.unwrap(code).__module__.partition(".")[0]
+    if package in _PACKAGES:
+        path = path.relative_to(Path(str(sys.modules[package].__file__)).resolve().parents[1])
     return f"{path.as_posix()}:{line}"

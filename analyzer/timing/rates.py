@@ -15,13 +15,13 @@ import json
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
-from pathlib import Path
+from importlib import resources
 from typing import Any
 
 from analyzer.devices import DeviceProfile, load
 from analyzer.errors import OptionError
 
-_FILE = Path(__file__).parent.parent / "devices" / "rates.json"
+_FILE = resources.files("analyzer.devices") / "rates.json"
 MEASURED = "h100"
 # GPUs on which the table's calls were measured too (`beside.py`).
 BESIDE = ("h200",)

@@ -30,11 +30,11 @@ from math import exp, sqrt
 
 from analyzer.devices import DeviceProfile
 from analyzer.graph.model import Graph, Moment, Operator, Phase, Run, StreamWait, tensors_in
+from analyzer.results.step_time import StepTime
 from analyzer.timing import compiled, host, table, traffic
 from analyzer.timing.dispatch import plain_name, works_of
 from analyzer.timing.rates import MEASURED, Rates, rates_of
 from analyzer.timing.residency import Residency
-from analyzer.timing.step_time import StepTime
 
 _GAP, _QUEUE = 1.0e-6, 1000
 _TOGETHER, _ELSEWHERE = 0.08, 0.25

@@ -49,11 +49,11 @@ from typing import Any, TypeVar
 import torch
 
 from . import checks
+from .own import OWN
 
 _Answer = TypeVar("_Answer")
-_OWN = f"{Path(__file__).parents[1]}/"
 # Folders whose code only passes a question on to whoever asked.
-_PASSED_ON = (f"{Path(torch.__file__).parent}/", _OWN)
+_PASSED_ON = (f"{Path(torch.__file__).parent}/", *OWN)
 _ASSERTED = "what the program asserts of its values is assumed to hold"
 # (end of the file's path, function or "" for any) -> (value, what is assumed).
 BRANCHES: dict[tuple[str, str], tuple[bool, str]] = {
@@ -139,7 +139,7 @@ def assumed() -> tuple[bool, str] | None:
             if path.endswith(ending) and asks in linecache.getline(frame.f_code.co_filename, frame.f_lineno):
                 # Only steps whose gradient is wanted take memory one after the other.
                 return (torch.is_grad_enabled() and _once(id(frame)) if value is None else value), note
-    asserted = checks.passes(reading(_OWN))  # a check of PyTorch's own
+    asserted = checks.passes(reading(OWN))  # a check of PyTorch's own
     return None if asserted is None else (asserted, _ASSERTED)
 
 

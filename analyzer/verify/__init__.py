@@ -6,7 +6,3 @@
 
 Nothing measured finds its way back into a prediction: `calibrate` writes a profile only where it is told to.
 """
-
-from analyzer.verify.verify import verify
-
-__all__ = ["verify"]

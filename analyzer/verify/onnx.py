@@ -7,7 +7,6 @@
    NVML's.
 3. The naive sum is compared with what was in use at the peak, where weights are in the arena (CUDA); the
    graph estimate has nothing to be measured by: ONNX Runtime runs another graph.
-4. Emulated (`runs/provider.py`), no GPU is needed: both are of a typical order of initializers.
 """
 
 from __future__ import annotations
@@ -18,7 +17,6 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from analyzer.emulation.inference import Provider
 from analyzer.errors import MissingDependencyError, OptionError, RunError
 from analyzer.onnx import file as onnx_file
 from analyzer.options import Options
@@ -27,12 +25,10 @@ from analyzer.report.words import clean
 from analyzer.results.estimate import Estimate
 from analyzer.results.verification import Figure, MarkComparison, Verification
 from analyzer.runs import feeds, jobs, machine
-from analyzer.runs.provider import analysis_of
 from analyzer.runs.session import NO_KERNEL
 from analyzer.runtimes.onnxruntime import SessionPrediction, parse
 from analyzer.runtimes.onnxruntime.options import FOLLOWED_ON_CPU
 from analyzer.spec import TensorSpec
-from analyzer.targets import parse as parse_target
 from analyzer.verify.comparison import process_bytes
 
 _EXTERNAL = 1  # TensorProto.DataLocation.EXTERNAL
@@ -49,7 +45,7 @@ def verify_onnx(
         raise OptionError("an ONNX file is run for inference", "leave --mode train out")
     provider = _provider(options.runtime_options.get("provider"), target)
     if arrays is not None:
-        options = _described(options, feeds.saved(arrays))
+        options = described(options, feeds.saved(arrays))
     settings = {**options.runtime_options, "provider": provider}
     if provider == "cpu":
         # The prediction and the run are of the same session, one whose layouts are modelled. The level is
@@ -105,66 +101,13 @@ def verify_onnx(
         optimizer="",
         device=estimate.device,
         options={name: str(value) for name, value in options.runtime_options.items() if name != "provider"},
-        figures=_figures(estimate, prediction, measured, provider),
-        marks=_marks(prediction, measured["runs"]),
+        figures=figures(estimate, prediction, measured, provider),
+        marks=marks(prediction, measured["runs"]),
         history=None,
         out_of_memory=None,
         environment={**machine.fingerprint(gpu), **measured["versions"]},
         notes=tuple(notes),
         seconds={"session": measured["seconds"]},
-        modelled=estimate.modelled,
-    )
-
-
-def verify_onnx_emulated(
-    target: str,
-    options: Options,
-    provider: Provider,
-    tell: Callable[[str], None],
-    arrays: Path | None = None,
-) -> Verification:
-    """Predict a file's session, and run it by `provider` on the emulated device, the same release of both.
-
-    arrays: an .npz file, of which the shapes count. Raises AnalyzerError.
-    """
-    if options.mode == "train":
-        raise OptionError("an ONNX file is run for inference", "leave --mode train out")
-    if arrays is not None:
-        options = _described(options, feeds.saved(arrays))
-    options = replace(options, release={"onnxruntime": provider.version, **options.release})
-    tell("predicting")
-    predicted = analysis(target, options)
-    tell("emulating")
-    emulated = analysis_of(parse_target(target), options, provider)
-    prediction, recorded = predicted.prediction, emulated.prediction
-    assert isinstance(prediction, SessionPrediction) and isinstance(recorded, SessionPrediction)
-    estimate, highest, runs = predicted.estimate, recorded.session.peak_in_use, []
-    for _, figures in recorded.runs:
-        highest = max(highest, figures.peak_in_use)
-        runs.append({"peak_in_use": highest, "held": figures.held_most})
-    last = Figure("device", prediction.device_bytes, recorded.device_bytes)
-    environment = {
-        name: value
-        for name, value in machine.fingerprint(None).items()
-        if name not in ("torch", "onnxruntime")
-    }
-    return Verification(
-        target=target,
-        runtime="onnxruntime CUDA",
-        mode="infer",
-        batch=options.batch,
-        optimizer="",
-        device=estimate.device,
-        options={name: str(value) for name, value in options.runtime_options.items()},
-        figures=(*_figures(estimate, prediction, {"runs": runs}, "emulated"), last),
-        marks=_marks(prediction, runs),
-        history=None,
-        out_of_memory=None,
-        environment={
-            **environment,
-            "emulated": emulated.estimate.device_note.removeprefix("emulated: "),
-        },
-        notes=(*prediction.notes, *emulated.estimate.caveats),
         modelled=estimate.modelled,
     )
 
@@ -186,7 +129,7 @@ def _provider(name: Any, target: str) -> str:
     return "cuda" if has_cuda and machine.has_gpu() else "cpu"
 
 
-def _described(options: Options, arrays: Mapping[str, Any]) -> Options:
+def described(options: Options, arrays: Mapping[str, Any]) -> Options:
     """Return the options with these arrays' shapes. Raises OptionError if both are given."""
     inputs = options.inputs or {}
     twice = sorted(set(inputs) & set(arrays)) if isinstance(inputs, Mapping) else []
@@ -211,7 +154,7 @@ def _weights(target: str) -> tuple[int, int]:
     return total, absent
 
 
-def _figures(
+def figures(
     estimate: Estimate, prediction: SessionPrediction, measured: Mapping[str, Any], provider: str
 ) -> tuple[Figure, ...]:
     """Return the predicted figures beside the last run's."""
@@ -227,7 +170,7 @@ def _figures(
     return tuple(rows)
 
 
-def _marks(prediction: SessionPrediction, runs: list[dict[str, int]]) -> tuple[MarkComparison, ...]:
+def marks(prediction: SessionPrediction, runs: list[dict[str, int]]) -> tuple[MarkComparison, ...]:
     """Return highest in use and held of each run; a steady run is compared with the last one."""
     marks, highest = [], prediction.session.peak_in_use
     for place, (name, figures) in enumerate(prediction.runs):

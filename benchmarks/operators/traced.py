@@ -10,7 +10,7 @@ import torch
 
 from analyzer import releases
 from analyzer.capture.pytorch.device.device_thread import DeviceThread
-from analyzer.capture.pytorch.program.environment import cuda_environment, own_randomness, watching
+from analyzer.capture.pytorch.environment import cuda_environment, own_randomness, watching
 from analyzer.devices import DeviceProfile, load
 from analyzer.graph import Graph, Mark, Phase, Run
 from analyzer.runtimes.events import Free, Malloc

@@ -4,6 +4,7 @@
     python -m benchmarks random shrink PYTHON [--seed 7] [--count 60]     the first that differs, made as small as hypothesis can
     python -m benchmarks random table OUT.jsonl ...                       docs/evidence/RANDOM.md
     python -m benchmarks random record OUT.jsonl -o FILE.json.gz          what the tests follow: those that ran, with what was emulated
+    python -m benchmarks random why ROWS HISTORIES NAME                   where a program parts from a history of a GPU (`why.py`)
 
 PYTHON: of an environment with a CUDA build of torch. A seed gives the same programs with the same release of hypothesis.
 """

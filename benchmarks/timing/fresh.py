@@ -15,7 +15,7 @@ from typing import Any
 
 import click
 
-from analyzer.timing.step_time import StepTime
+from analyzer.results.step_time import StepTime
 from benchmarks.harness import pages
 from benchmarks.harness.files import read, write
 from benchmarks.timing.cases import COMPILED, SETS, tag

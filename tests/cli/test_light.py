@@ -20,6 +20,9 @@ import sys
 from importlib.machinery import PathFinder
 
 class WithoutTorch:
+    def find_distributions(self, context):
+        return PathFinder.find_distributions(context)
+
     def find_spec(self, name, path=None, target=None):
         return None if name.partition(".")[0] == "torch" else PathFinder.find_spec(name, path, target)
 
@@ -32,7 +35,7 @@ sys.meta_path[:] = [WithoutTorch() if finder is PathFinder else finder for finde
 FORKING = """
 import json, os, onnx, networkx, scipy.optimize
 from analyzer.pipeline import analysis
-from analyzer.planning import advise, curve, fit, what_if
+import analyzer.planning.advise, analyzer.planning.curve, analyzer.planning.fit, analyzer.planning.what_if
 
 for line in sys.stdin:
     code, words, folder = json.loads(line)

@@ -107,7 +107,7 @@ def test_an_agent_asks_by_the_protocol(tmp_path: Path) -> None:
     from mcp.client.stdio import stdio_client
 
     async def ask() -> tuple[list[str], dict[str, Any], dict[str, Any]]:
-        typed = child.command("analyzer", "mcp", folders=[child.FOLDER, *filter(None, sys.path)])
+        typed = child.command("analyzer", "mcp", folders=[*child.FOLDERS, *filter(None, sys.path)])
         parameters = mcp.StdioServerParameters(command=typed[0], args=typed[1:], cwd=tmp_path)
         async with stdio_client(parameters) as (read, write), mcp.ClientSession(read, write) as session:
             await session.initialize()

@@ -12,6 +12,7 @@ import weakref
 from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
 
 import analyzer.emulation
@@ -23,11 +24,14 @@ VALUES = INSIDE.parents[1] / "values"
 
 
 def loaded(name: str) -> Any:
-    """One of its files as a module, which imports none of the others."""
+    """One of its files as a module, which imports none of the others, but the folder `values`."""
     spec = importlib.util.spec_from_file_location(name, INSIDE / f"{name}.py")
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
+    with pytest.MonkeyPatch.context() as patch:
+        for one in ("values", "values.own"):
+            patch.setitem(sys.modules, one, importlib.import_module(f"analyzer.{one}"))
+        spec.loader.exec_module(module)
     return module
 
 

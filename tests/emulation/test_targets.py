@@ -86,7 +86,7 @@ def test_a_model_takes_what_is_traced(python: Path, attribute: str, options: dic
 
 
 def test_a_prediction_beside_its_emulation_has_the_same_history(python: Path) -> None:
-    from analyzer.verify.emulated import verify_target
+    from analyzer.emulation.beside import verify_target
 
     options = Options(mode="train", batch=64, optimizer="adam", device="h200")
     found = verify_target(f"{NET}:Net", options, str(python))

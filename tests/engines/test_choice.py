@@ -11,7 +11,7 @@ import pytest
 
 import analyzer
 from analyzer.cli import main
-from analyzer.engines import choice
+from analyzer.engines import choice, emulations
 from analyzer.engines.emulated import Request
 from analyzer.engines.reach import within_reach
 from analyzer.errors import CaptureError, MissingDependencyError, OptionError, RunError
@@ -45,7 +45,7 @@ def emulated(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Answers]:
             )
             return replace(found, engine="emulate", peak_allocated=10, incomplete=incomplete)
 
-        monkeypatch.setattr(choice, "emulate", answer)
+        monkeypatch.setattr(emulations, "emulate", answer)
         return asked
 
     return prepare

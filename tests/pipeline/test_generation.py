@@ -171,7 +171,7 @@ def test_what_does_not_fit_ends_where_it_ends(tmp_path: Path) -> None:
 
 def test_the_graph_that_is_put_together_is_one(tmp_path: Path) -> None:
     from analyzer.options import Options
-    from analyzer.pipeline.config import followed
+    from analyzer.pipeline.configuration import followed
 
     path = tmp_path / "config.json"
     path.write_text(json.dumps(LLAMA))

@@ -15,7 +15,7 @@ import pytest
 import analyzer
 from analyzer.cli import main
 from analyzer.options import Options
-from analyzer.pipeline import config as pipeline_config
+from analyzer.pipeline import configuration
 from analyzer.planning.fit import fits, over_lengths
 from analyzer.report.formats import View, names, render
 from analyzer.results.fit import Fit, Lengths
@@ -120,13 +120,13 @@ def test_another_device_begins_where_the_first_one_grew_to(
     """Of a generation each batch is followed once, on its device, and on a second one little more than the answer and
     the batch beyond it; each answer is heard as it is known."""
     followed: list[tuple[Any, Any, bool]] = []
-    own = pipeline_config._followed
+    own = configuration._followed
 
     def counted(recipe: Any, options: Any, progress: Any, limitless: bool) -> Any:
         followed.append((options.device, options.batch, limitless))
         return own(recipe, options, progress, limitless)
 
-    monkeypatch.setattr(pipeline_config, "_followed", counted)
+    monkeypatch.setattr(configuration, "_followed", counted)
     heard: list[int] = []
     said = {"mode": "generate", "length": 512, "new_tokens": 4}
     devices = ("2GiB", "1536MiB")

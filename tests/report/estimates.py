@@ -16,7 +16,6 @@ from analyzer.results.estimate import (
     TensorRow,
     Timeline,
 )
-from analyzer.results.verification import Figure, Verification
 
 MIB = 2**20
 
@@ -233,9 +232,3 @@ def hostile(
         notes=(text,),
         peak_at=text,
     )
-
-
-VERIFICATION = Verification(
-    target="small.py", runtime="pytorch", mode="train", batch=2, optimizer="sgd", device="h200", options={},
-    figures=(Figure("allocated", 110, 100),), marks=(), history=None, out_of_memory=None, environment={},
-)  # fmt: skip

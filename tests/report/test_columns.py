@@ -15,9 +15,8 @@ from analyzer.report import formats
 from analyzer.report.columns import Column, table, within
 from analyzer.report.formats import View
 from analyzer.report.words import mib
-from analyzer.results.verification import Figure, MarkComparison
 from tests.paths import MODELS
-from tests.report.estimates import MIB, TRAINING, VERIFICATION
+from tests.report.estimates import MIB, TRAINING
 
 COLUMNS = [
     Column("name", 10, least=6),
@@ -76,20 +75,3 @@ def test_nothing_sticks_out(kind: str, width: int, plans: dict[str, Any]) -> Non
         ]
     if kind == "strategies":
         assert mib(plans[kind][0].estimate.device_used) in text
-
-
-@pytest.mark.parametrize("width", [40, 52, 64, 79])
-def test_a_verification_sticks_out_nowhere(width: int) -> None:
-    """Figures of a gibibyte to the byte, an event that differs, notes longer than a line."""
-    long = "a note " * 30
-    verification = replace(
-        VERIFICATION,
-        figures=(Figure("peak in use", 2**30 + 1, 2**30), Figure("held", 700, None)),
-        marks=(MarkComparison("run 1 of session 2", 2**30, 2**30 + 256, 2**31, 2**31),),
-        notes=(long,),
-    )
-    text = formats.render("verification", "text", verification, View(width=width))
-    assert isinstance(text, str)
-    assert [line for line in text.splitlines() if len(line) > width] == []
-    assert "-256" in text and "exact" not in text.split("Events")[0]
-    assert " ".join(text.split()).count("a note") == 30

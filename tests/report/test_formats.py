@@ -13,14 +13,13 @@ import pytest
 from analyzer.cli import Commands, group
 from analyzer.devices import load
 from analyzer.report import formats
-from tests.report.estimates import TRAINING, VERIFICATION
+from tests.report.estimates import TRAINING
 
 RESULTS: dict[str, Any] = {
     "estimate": TRAINING,
-    "verification": VERIFICATION,
     "devices": [load("h200"), load("rtx4090")],
 }
-COMMANDS = {"estimate": "estimate", "verify": "verification", "devices": "devices"}
+COMMANDS = {"estimate": "estimate", "devices": "devices"}
 ENTRIES = [(shown, form) for shown, forms in formats.FORMATS.items() for form in forms]
 
 
@@ -42,13 +41,6 @@ def test_commands_offer_what_the_registry_has(command: str) -> None:
     (option,) = (parameter for parameter in found.params if parameter.name == "form")
     assert isinstance(option.type, click.Choice)
     assert tuple(option.type.choices) == formats.names(COMMANDS[command]) and option.default == "text"
-
-
-def test_errors_of_a_verification_are_in_its_json() -> None:
-    made = json.loads(formats.render("verification", "json", VERIFICATION))
-    assert made["figures"] == [
-        {"name": "allocated", "predicted": 110, "measured": 100, "error_percent": 10.0}
-    ]
 
 
 def test_the_view_reaches_the_renderer() -> None:

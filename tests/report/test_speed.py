@@ -19,8 +19,8 @@ from analyzer.report import formats, speed
 from analyzer.report.formats import View
 from analyzer.report.json import from_dict, to_dict
 from analyzer.results.fit import Fit
+from analyzer.results.step_time import StepTime
 from analyzer.results.strategy import Strategy
-from analyzer.timing.step_time import StepTime
 from tests.paths import MODELS
 
 TIME = StepTime(0.25, 0.2, 0.5, 0.2, (0.1, 0.3), 0.1, (0.05, 0.2), 10, "memory", "h100", "measured on H100")

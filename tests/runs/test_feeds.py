@@ -15,7 +15,7 @@ pytest.importorskip("onnxruntime")
 from analyzer.cli import main
 from analyzer.errors import DoesNotFit, InputError, OptionError, RunError
 from analyzer.runs import machine
-from analyzer.verify import verify
+from analyzer.verify.verify import verify
 from tests.paths import MODELS
 
 

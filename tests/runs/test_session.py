@@ -17,7 +17,7 @@ from onnx import TensorProto, helper  # noqa: E402
 from analyzer.cli import main  # noqa: E402
 from analyzer.errors import InputError  # noqa: E402
 from analyzer.runs.session import runs, with_weights  # noqa: E402
-from analyzer.verify import verify  # noqa: E402
+from analyzer.verify.verify import verify  # noqa: E402
 from tests.paths import MODELS  # noqa: E402
 
 BYTES = 64 * 64 * 4

@@ -10,10 +10,10 @@ import pytest
 from analyzer.devices import load
 from analyzer.graph import Graph, Phase, Run, StreamWait
 from analyzer.graph.model import Communicator
+from analyzer.results.step_time import StepTime
 from analyzer.timing.rates import rates_of
 from analyzer.timing.residency import Residency
 from analyzer.timing.step import step_time
-from analyzer.timing.step_time import StepTime
 from analyzer.timing.traffic import from_host
 from tests.timing.graphs import H100, call, products, storage, tensor
 from tests.values import not_values

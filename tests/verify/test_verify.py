@@ -18,8 +18,8 @@ from analyzer.report.verification import render  # noqa: E402
 from analyzer.results.verification import Verification  # noqa: E402
 from analyzer.runs import machine  # noqa: E402
 from analyzer.runs.observer import Counters  # noqa: E402
-from analyzer.verify import verify  # noqa: E402
 from analyzer.verify.pytorch import compared  # noqa: E402
+from analyzer.verify.verify import verify  # noqa: E402
 from tests.paths import MODELS  # noqa: E402
 
 LINEAR = str(MODELS / "linear.py")
@@ -98,7 +98,7 @@ def test_out_of_memory_is_reported_with_both_states() -> None:
 def test_exit_codes(
     exact: Verification, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    import analyzer.verify as package
+    import analyzer.verify.verify as package
 
     monkeypatch.setattr(package, "verify", lambda *_, **__: exact)
     assert main(["verify", LINEAR]) == 0

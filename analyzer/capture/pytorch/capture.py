@@ -20,17 +20,17 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from analyzer import extensions
+from analyzer.capture.pytorch.environment import cuda_environment, own_randomness, watching
 from analyzer.capture.pytorch.explain import explained
 from analyzer.capture.pytorch.kernels.triton_kernels import triton_kernels_of
 from analyzer.capture.pytorch.module.modules import module_paths
 from analyzer.capture.pytorch.module.step import AMP_TYPES, Step, run
 from analyzer.capture.pytorch.module.twin import meta_like, structural_copy
-from analyzer.capture.pytorch.program.environment import cuda_environment, own_randomness, watching
+from analyzer.capture.pytorch.module.wrapping import cannot_run, joined, placing
 from analyzer.capture.pytorch.recording.asked_sizes import AskedSizes
 from analyzer.capture.pytorch.recording.parts import inside
 from analyzer.capture.pytorch.recording.recorder import Recorder
-from analyzer.capture.pytorch.world.groups import world
-from analyzer.capture.pytorch.world.wrapping import cannot_run, joined, placing
 from analyzer.errors import AnalyzerError, InputError
 from analyzer.graph import Communicator, Graph, LeafOutput
 from analyzer.parallelism import Parallelism
@@ -139,7 +139,8 @@ def _join(job: contextlib.ExitStack, rank: Rank, recorder: Recorder) -> Mapping[
     # Nobody can act on what PyTorch says of wrappers the user has not written.
     job.enter_context(warnings.catch_warnings())
     warnings.filterwarnings("ignore", module=r"torch\.(distributed|nn\.parallel)")
-    communicators = job.enter_context(world(rank, recorder)).uses
+    world = extensions.required("extensions", "world", "--parallel")
+    communicators: Mapping[str, Communicator] = job.enter_context(world(rank, recorder)).uses
     job.enter_context(joined(rank))
     return communicators
 

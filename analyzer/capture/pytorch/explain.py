@@ -13,6 +13,7 @@ import torch
 from analyzer.errors import AnalyzerError, CaptureError, report_to
 from analyzer.graph import Phase
 from analyzer.targets import first_cause, missing_package
+from analyzer.values.own import OWN
 
 if TYPE_CHECKING:
     from analyzer.capture.pytorch.recording.recorder import Recorder
@@ -208,7 +209,7 @@ _ON_THE_HOST = (
     "a tensor was left on the host: register_buffer moves it with the module, .to(x.device) where it is made"
 )
 _TORCH = f"{Path(torch.__file__).parent}/"
-_OURS = (_TORCH, f"{Path(__file__).parents[2]}/")
+_OURS = (_TORCH, *OWN)
 _PACKAGES = re.compile(r"/(site|dist)-packages/")
 _PYTHON = f"{Path(traceback.__file__).parent}/"
 # CPython's messages on a call with other arguments than the function takes (Python/ceval.c).

@@ -28,8 +28,8 @@ from typing import Any
 import torch
 
 from analyzer.capture.pytorch import build
+from analyzer.capture.pytorch.importing import once_imported
 from analyzer.releases import Release, Span, parse
-from analyzer.sandbox.importing import once_imported
 
 
 @dataclass(frozen=True, slots=True)

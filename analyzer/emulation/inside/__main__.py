@@ -22,8 +22,6 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-_OURS = f"{Path(__file__).resolve().parents[2]}/"
-
 
 class Watch:
     """The program's recorders; `recorder`: None before it imports torch, `sessions`: before onnxruntime."""
@@ -44,7 +42,7 @@ class Watch:
     def begin_sessions(self, onnxruntime: Any) -> None:
         """Start to record ONNX Runtime's sessions."""
         if self.sessions is None:
-            ours = (str(Path(__file__).resolve().parents[2]), str(Path(__file__).parent))
+            ours = (*beside("values.own").RESOLVED, str(Path(__file__).parent))
             recorder = beside("sessions").SessionRecorder
             self.sessions = recorder(onnxruntime, ours, self._job["device"])
 
@@ -94,7 +92,7 @@ def _of_program(frames: TracebackType | None) -> TracebackType | None:
     if frames is None:
         return None
     file, rest = frames.tb_frame.f_code.co_filename, _of_program(frames.tb_next)
-    if file == "<frozen runpy>" or str(Path(file).resolve()).startswith(_OURS):
+    if file == "<frozen runpy>" or str(Path(file).resolve()).startswith(beside("values.own").RESOLVED):
         return rest
     return TracebackType(rest, frames.tb_frame, frames.tb_lasti, frames.tb_lineno)
 

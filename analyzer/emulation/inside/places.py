@@ -18,10 +18,9 @@ from types import FrameType
 from typing import Any
 
 import torch
+from values.own import RESOLVED
 
-_FOLDERS = tuple(
-    f"{folder.resolve()}{os.sep}" for folder in (Path(torch.__file__).parent, Path(__file__).parents[2])
-)
+_FOLDERS = (f"{Path(torch.__file__).parent.resolve()}/", *RESOLVED)
 _OWN = (*_FOLDERS, "<frozen ", "<string>")
 _PHASES = {"zero_grad": "zero_grad", "step": "optimizer", "clip_grad_norm_": "optimizer"}
 

@@ -19,12 +19,12 @@ has the predictions for the latter); of the rest, `torch/_functorch/config.py` (
 
 from __future__ import annotations
 
-import functools
 import os
 from collections.abc import Callable
 from dataclasses import replace
 from math import inf
 
+from analyzer import extensions
 from analyzer.errors import AnalyzerError, MissingDependencyError, OptionError, RunError
 from analyzer.options import Options
 from analyzer.pipeline.workload import Progress
@@ -45,19 +45,16 @@ def advise_compiled(
     Raises AnalyzerError: MissingDependencyError where that PyTorch is not a CUDA build, OptionError where the
     target is not a module that a file or a package makes.
     """
-    from analyzer.emulation.launch import find_torch
-    from analyzer.runs.emulated import of_target
-
     if not isinstance(target, (str, os.PathLike)):
         raise OptionError("a module in this process is not compiled elsewhere", "name it: net.py:make_model")
+    emulator = extensions.required("engines", "emulate", "--compiled")
     try:
-        find_torch(python)
+        emulate: Callable[[float], Estimate] = emulator.compiled_target(target, options, python)
     except MissingDependencyError as error:
         raise MissingDependencyError(
             f"what a compiled model takes its compiler says: {error.message}", error.hint
         ) from None
-    emulated = functools.partial(of_target, target, options, python, {})
-    return chosen(lambda budget: emulated(compiled=budget).estimate, progress)
+    return chosen(emulate, progress)
 
 
 def chosen(emulate: Callable[[float], Estimate], progress: Progress | None = None) -> Advice:

@@ -27,8 +27,8 @@ from analyzer.options import Options
 from analyzer.planning import changes as offered
 from analyzer.planning.advisor.blocks import Blocks, blocks_of
 from analyzer.planning.advisor.knapsack import cheapest
+from analyzer.planning.advisor.trials import Trials
 from analyzer.planning.changes import FREE, RESULTS, SLOWER, Change
-from analyzer.planning.trials import Trials
 from analyzer.results.advice import Way
 from analyzer.results.estimate import Estimate
 

@@ -13,8 +13,8 @@ from __future__ import annotations
 from typing import Any
 
 from analyzer.analysis import Analysis
+from analyzer.planning.advisor.trials import Trials
 from analyzer.planning.changes import RESULTS, SLOWER, Change, variants
-from analyzer.planning.trials import Trials
 from analyzer.results.advice import Way
 
 _OTHER_JOBS = ("length", "lora", "parallel", "device")

@@ -1,6 +1,6 @@
 """What `analyze TARGET --parallel` predicts, really run by one rank: python spread.py TARGET OPTIONS.json-text
 
-The model is spread by the function the prediction uses (`analyzer/capture/pytorch/world/wrapping.py`), and the step is the
+The model is spread by the function the prediction uses (`analyzer/capture/pytorch/module/wrapping.py`), and the step is the
 one it follows.
 """
 
@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from analyzer.capture.pytorch.module.step import run
-from analyzer.capture.pytorch.world.wrapping import joined, placing
+from analyzer.capture.pytorch.module.wrapping import joined, placing
 from analyzer.options import Options
 from analyzer.parallelism import parse
 from analyzer.runs.program import build

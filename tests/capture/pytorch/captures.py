@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from analyzer.capture.pytorch.capture import capture_pytorch
-from analyzer.capture.pytorch.program.environment import cuda_environment, watching
+from analyzer.capture.pytorch.environment import cuda_environment, watching
 from analyzer.devices import load
 from analyzer.graph import Birth, Death, Graph, Mark, Operator, Phase, Run, Storage
 

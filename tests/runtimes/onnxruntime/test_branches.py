@@ -16,7 +16,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 pytest.importorskip("onnxruntime")
 
-from analyzer.verify import verify
+from analyzer.verify.verify import verify
 from tests.runtimes.onnxruntime.rewritten import mine, theirs
 
 BATCH, HIDDEN = 8, 128

@@ -22,7 +22,7 @@ from analyzer.onnx.model import read
 from analyzer.options import Options
 from analyzer.runtimes.onnxruntime import predict
 from analyzer.runtimes.onnxruntime.runtime import SessionPrediction
-from analyzer.verify import verify
+from analyzer.verify.verify import verify
 from tests.paths import MODELS
 
 H200, _ = resolve("h200")

@@ -78,7 +78,7 @@ def _device(*args: Any, **kwargs: Any) -> torch.device:
 def _counts_adams_steps() -> bool:
     """Return whether Adam makes the tensors of its state; its own code is the first outside this project."""
     frame: FrameType | None = sys._getframe(1)
-    while frame is not None and frame.f_globals.get("__name__", "").startswith("analyzer."):
+    while frame is not None and frame.f_globals.get("__name__", "").startswith(("analyzer.", "analyzer_")):
         frame = frame.f_back
     if frame is None:
         return False

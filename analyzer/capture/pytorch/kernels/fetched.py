@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from analyzer.sandbox.importing import once_imported
+from analyzer.capture.pytorch.importing import once_imported
 
 if TYPE_CHECKING:
     from analyzer.capture.pytorch.recording.recorder import Recorder

@@ -39,8 +39,8 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from analyzer.capture.pytorch.importing import once_imported
 from analyzer.releases import Span
-from analyzer.sandbox.importing import once_imported
 
 if TYPE_CHECKING:
     from analyzer.devices import DeviceProfile

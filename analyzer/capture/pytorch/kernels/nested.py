@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from analyzer.capture.pytorch.importing import once_imported
 from analyzer.capture.pytorch.patches import replaced
-from analyzer.sandbox.importing import once_imported
 
 if TYPE_CHECKING:
     from analyzer.capture.pytorch.recording.compatible import CompatibleDevices

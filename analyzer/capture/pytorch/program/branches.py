@@ -20,11 +20,13 @@ from types import CodeType, FrameType
 
 import torch
 
+from analyzer.values.own import OWN
+
 _MARK = "__analyzer_side__"
 _LEAVES = (ast.Raise, ast.Break, ast.Continue, ast.Pass)
 # Code that runs no loop over batches of its own: torch's, ours, and what wraps a function or an optimizer.
 _WRAPPERS = tuple(f"/{file}.py" for file in ("contextlib", "functools", "accelerate/optimizer"))
-_FOLDERS = (f"{Path(torch.__file__).parent}/", f"{Path(__file__).parents[3]}/")
+_FOLDERS = (f"{Path(torch.__file__).parent}/", *OWN)
 
 
 class Branches:

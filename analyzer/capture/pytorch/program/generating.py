@@ -42,9 +42,9 @@ import torch
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import _disable_current_modes
 
+from analyzer.capture.pytorch.importing import once_imported
 from analyzer.errors import CaptureError, NotExtrapolated
 from analyzer.graph import Birth, Death
-from analyzer.sandbox.importing import once_imported
 
 if TYPE_CHECKING:
     from analyzer.capture.pytorch.program.script import Phases

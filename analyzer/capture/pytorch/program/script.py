@@ -35,6 +35,7 @@ from torch.optim.optimizer import register_optimizer_step_post_hook, register_op
 
 from analyzer.capture.pytorch.device.device_thread import DeviceThread
 from analyzer.capture.pytorch.device.nvml import nvml
+from analyzer.capture.pytorch.environment import cuda_environment, own_randomness, watching
 from analyzer.capture.pytorch.explain import explained, fails_anywhere
 from analyzer.capture.pytorch.kernels.fetched import fetched_kernels
 from analyzer.capture.pytorch.kernels.flex import compiled_flex
@@ -49,7 +50,6 @@ from analyzer.capture.pytorch.program.calls import called_as
 from analyzer.capture.pytorch.program.compiling import compiling
 from analyzer.capture.pytorch.program.deadline import ended_after
 from analyzer.capture.pytorch.program.ending import exits, site_folders
-from analyzer.capture.pytorch.program.environment import cuda_environment, own_randomness, watching
 from analyzer.capture.pytorch.program.evaluating import Evaluations
 from analyzer.capture.pytorch.program.exporting import exporting
 from analyzer.capture.pytorch.program.extent import Enough, Extent, Until
@@ -74,8 +74,8 @@ from analyzer.capture.pytorch.world.groups import world
 from analyzer.errors import AnalyzerError
 from analyzer.graph import Category, Graph, LeafOutput, Phase
 from analyzer.graph.calls import ModelCall
+from analyzer.logs import without_ours
 from analyzer.ranks import Post, Rank
-from analyzer.sandbox.logs import without_ours
 from analyzer.values.assumptions import Assumptions
 from analyzer.values.branches import generates
 

@@ -18,8 +18,9 @@ import torch
 
 from analyzer.capture.pytorch.recording.current_stream import Current
 from analyzer.graph import Phase
+from analyzer.values.own import OWN
 
-_LIBRARY_FOLDERS = (f"{Path(torch.__file__).parent}/", f"{Path(__file__).parents[3]}/", "<frozen", "<string>")
+_LIBRARY_FOLDERS = (f"{Path(torch.__file__).parent}/", *OWN, "<frozen", "<string>")
 
 _GENERATED = "<eval_with_key"
 

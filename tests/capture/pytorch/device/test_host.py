@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch.utils._python_dispatch import _disable_current_modes
 
-from analyzer.capture.pytorch.program.environment import cuda_environment, watching
+from analyzer.capture.pytorch.environment import cuda_environment, watching
 from analyzer.capture.pytorch.recording.recorder import Recorder
 from analyzer.devices import load
 from analyzer.graph import Run

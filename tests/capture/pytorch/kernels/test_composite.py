@@ -14,8 +14,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_iter
 
 from analyzer.capture.pytorch.capture import capture_script
+from analyzer.capture.pytorch.environment import cuda_environment, watching
 from analyzer.capture.pytorch.kernels.composite import HANDLERS, NAMES, key_of
-from analyzer.capture.pytorch.program.environment import cuda_environment, watching
 from analyzer.devices import load
 from analyzer.runtimes.events import Event, Free, Malloc
 from analyzer.runtimes.pytorch.eager import requests

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from analyzer.capture.pytorch.program.environment import cuda_environment, watching
+from analyzer.capture.pytorch.environment import cuda_environment, watching
 from analyzer.capture.pytorch.program.repetition import NormalForm
 from analyzer.devices import load
 from analyzer.runtimes.pytorch.live import Live

@@ -22,7 +22,7 @@ from typing import Any
 
 import torch
 
-from analyzer.capture.pytorch.program.stand_ins import StandIn
+from analyzer.capture.pytorch.device.stand_ins import StandIn
 
 _SHAPES, _SYMPY = "torch.fx.experimental.symbolic_shapes", "sympy"
 _PLAIN = (bool, int, float)

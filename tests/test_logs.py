@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 import analyzer
-from analyzer.sandbox.logs import without_ours
+from analyzer.logs import without_ours
 from analyzer.spec import TensorSpec
 
 _ERROR = "libcublas.so.13: cannot open shared object file: No such file or directory"

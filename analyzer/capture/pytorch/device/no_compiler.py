@@ -27,8 +27,8 @@ from typing import Any
 
 import torch
 
-from analyzer.capture.pytorch.program.plain_sizes import plain_sizes
-from analyzer.capture.pytorch.program.stand_ins import StandIn
+from analyzer.capture.pytorch.device.plain_sizes import plain_sizes
+from analyzer.capture.pytorch.device.stand_ins import StandIn
 
 _NAME = "torch._dynamo"
 # How `torch/_compile.py` remembers, in a function, what to call instead of it.

@@ -10,7 +10,7 @@ torch = pytest.importorskip("torch")
 
 BEGIN = """
 import sys, torch
-from analyzer.capture.pytorch.program.no_compiler import without_compiler
+from analyzer.capture.pytorch.device.no_compiler import without_compiler
 def loaded(): return "torch._dynamo.convert_frame" in sys.modules
 assert not loaded()
 """

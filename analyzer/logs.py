@@ -17,8 +17,6 @@ import logging
 import re
 from collections.abc import Iterator
 
-from analyzer.sandbox.importing import exchange
-
 # The linker's words for a library that another one needs (glibc, `elf/dl-load.c`), of those CUDA installs.
 _ABSENT = re.compile(
     r"lib(?:cuda|cudart|cublas\w*|cudnn\w*|cufft\w*|curand|cusolver\w*|cusparse\w*|nccl|nvrtc\S*|nvJitLink)"
@@ -43,8 +41,8 @@ def without_ours() -> Iterator[None]:
         if not _brought_about(record):
             handle(self, record)
 
-    back = exchange([(logging.Logger, "handle", other_records)])
+    logging.Logger.handle = other_records  # type: ignore[method-assign]
     try:
         yield
     finally:
-        back()
+        logging.Logger.handle = handle  # type: ignore[method-assign]

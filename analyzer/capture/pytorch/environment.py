@@ -13,8 +13,10 @@ import numpy
 import torch
 
 from analyzer.capture.pytorch.device.fake_cuda import FakeCuda
+from analyzer.capture.pytorch.device.files import Files
 from analyzer.capture.pytorch.device.functions import cuda_functions
 from analyzer.capture.pytorch.device.host import HostMemory
+from analyzer.capture.pytorch.device.no_compiler import without_compiler
 from analyzer.capture.pytorch.kernels import (
     composite,
     detection,
@@ -29,8 +31,6 @@ from analyzer.capture.pytorch.kernels.autocast import cuda_autocast
 from analyzer.capture.pytorch.kernels.decisions import FUSED, cuda_choices
 from analyzer.capture.pytorch.kernels.nested import nested_attention
 from analyzer.capture.pytorch.kernels.results import BY_SHAPES_ALONE, results_on
-from analyzer.capture.pytorch.program.files import Files
-from analyzer.capture.pytorch.program.no_compiler import without_compiler
 from analyzer.capture.pytorch.recording import copies, custom
 from analyzer.capture.pytorch.recording.compatible import CompatibleDevices
 from analyzer.capture.pytorch.recording.recorder import Recorder

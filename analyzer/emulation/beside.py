@@ -3,6 +3,8 @@ emulate`): no GPU is needed.
 
 1. Both are of the same GPU, and of the release of PyTorch that is emulated, where no other was asked for.
 2. Marks are the ends of optimizer steps, as the allocator's history tells them.
+3. An ONNX file's session is run by ONNX Runtime's own CUDA provider (`runs/provider.py`): both are of a
+   typical order of initializers.
 """
 
 from __future__ import annotations
@@ -10,21 +12,39 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from analyzer.analysis import Analysis
 from analyzer.emulation import launch
 from analyzer.emulation.emulate import Emulated
-from analyzer.errors import AnalyzerError, RunError
+from analyzer.engines.reach import provider_within_reach
+from analyzer.engines.reach import python as python_of
+from analyzer.errors import AnalyzerError, MissingDependencyError, OptionError, RunError
 from analyzer.options import Options
 from analyzer.pipeline import analysis
 from analyzer.pipeline.program import follow, place_of
 from analyzer.ranks import Rank
-from analyzer.results.verification import Verification
-from analyzer.runs import emulated, jobs, machine, program
+from analyzer.results.verification import Figure, Verification
+from analyzer.runs import emulated as runs_emulated
+from analyzer.runs import feeds, jobs, machine, program
+from analyzer.runs.provider import analysis_of
+from analyzer.runtimes.onnxruntime import SessionPrediction
+from analyzer.targets import parse as parse_target
+from analyzer.verify import onnx
 from analyzer.verify.program import compared
 
 Progress = Callable[[str], None]
+
+
+def verify(
+    target: str, options: Options, python: str | None, tell: Progress, arrays: Path | None = None
+) -> Verification:
+    """Predict a target and run it emulated (entry point "verify_emulated"). arrays: an ONNX file's inputs.
+    Raises AnalyzerError."""
+    if target.lower().endswith(".onnx"):
+        return verify_session(target, options, python, tell, arrays)
+    return verify_target(target, options, python, tell)
 
 
 def verify_target(
@@ -32,10 +52,11 @@ def verify_target(
 ) -> Verification:
     """Predict and emulate a PyTorch target. python: as in `analyzer.emulate`."""
     tell = progress or (lambda _: None)
+    python = python_of(python)
     options = _of_its_release(options, python)
     predicted = analysis(target, options, progress)
     tell("emulating")
-    emulation = emulated.of_target(target, options, python, {})
+    emulation = runs_emulated.of_target(target, options, python, {})
     return beside(predicted, emulation, target)
 
 
@@ -49,14 +70,77 @@ def verify_script(
     """Compare prediction and emulation of a whole program, as `verify_target`. Raises AnalyzerError."""
     tell = progress or (lambda _: None)
     name, _ = place_of(script)
+    python = python_of(python)
     options = _of_its_release(options, python)
     predicted, error = follow(script, arguments, options, {}, progress=progress, whole=True)
     if isinstance(error, AnalyzerError):
         raise error
     tell("emulating")
     chosen = replace(options, runtime_options={}, release={})
-    emulation = emulated.of_script(script, arguments, chosen, python, jobs.environment_of(options), Rank())
+    emulation = runs_emulated.of_script(
+        script, arguments, chosen, python, jobs.environment_of(options), Rank()
+    )
     return beside(predicted, emulation, name)
+
+
+def verify_session(
+    target: str,
+    options: Options,
+    python: str | None,
+    tell: Callable[[str], None],
+    arrays: Path | None = None,
+) -> Verification:
+    """Predict a file's session, and run it by ONNX Runtime itself on the emulated device, the same release
+    of both.
+
+    arrays: an .npz file, of which the shapes count. Raises AnalyzerError.
+    """
+    provider = provider_within_reach(python)
+    if provider is None:
+        raise MissingDependencyError(
+            f"{target} is run by ONNX Runtime, and no onnxruntime-gpu is available",
+            "analyze engine install onnxruntime-gpu makes an environment with it; --python names another",
+        )
+    if options.mode == "train":
+        raise OptionError("an ONNX file is run for inference", "leave --mode train out")
+    if arrays is not None:
+        options = onnx.described(options, feeds.saved(arrays))
+    options = replace(options, release={"onnxruntime": provider.version, **options.release})
+    tell("predicting")
+    predicted = analysis(target, options)
+    tell("emulating")
+    emulated = analysis_of(parse_target(target), options, provider)
+    prediction, recorded = predicted.prediction, emulated.prediction
+    assert isinstance(prediction, SessionPrediction) and isinstance(recorded, SessionPrediction)
+    estimate, highest, runs = predicted.estimate, recorded.session.peak_in_use, []
+    for _, figures in recorded.runs:
+        highest = max(highest, figures.peak_in_use)
+        runs.append({"peak_in_use": highest, "held": figures.held_most})
+    last = Figure("device", prediction.device_bytes, recorded.device_bytes)
+    environment = {
+        name: value
+        for name, value in machine.fingerprint(None).items()
+        if name not in ("torch", "onnxruntime")
+    }
+    return Verification(
+        target=target,
+        runtime="onnxruntime CUDA",
+        mode="infer",
+        batch=options.batch,
+        optimizer="",
+        device=estimate.device,
+        options={name: str(value) for name, value in options.runtime_options.items()},
+        figures=(*onnx.figures(estimate, prediction, {"runs": runs}, "emulated"), last),
+        marks=onnx.marks(prediction, runs),
+        history=None,
+        out_of_memory=None,
+        environment={
+            **environment,
+            "emulated": emulated.estimate.device_note.removeprefix("emulated: "),
+        },
+        notes=(*prediction.notes, *emulated.estimate.caveats),
+        modelled=estimate.modelled,
+    )
 
 
 def beside(predicted: Analysis, emulation: Emulated, name: str) -> Verification:

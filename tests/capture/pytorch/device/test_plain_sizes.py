@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from analyzer.capture.pytorch.program import plain_sizes as under_test
+from analyzer.capture.pytorch.device import plain_sizes as under_test
 from tests.forked import ran
 
 _CASES: list[tuple[str, tuple[Any, ...]]] = [
@@ -62,7 +62,7 @@ def test_a_plain_program_imports_no_sympy_and_a_symbolic_one_does() -> None:
     """A captured step imports no SymPy; whoever needs it finds it, and afterwards nothing stands in."""
     code = """
 import sys, torch, analyzer
-from analyzer.capture.pytorch.program.plain_sizes import plain_sizes
+from analyzer.capture.pytorch.device.plain_sizes import plain_sizes
 model = torch.nn.Sequential(torch.nn.Conv2d(3, 8, 3), torch.nn.BatchNorm2d(8), torch.nn.Flatten())
 analyzer.analyze(model, torch.zeros(4, 3, 8, 8), mode="train", loss="sum", device="h200")
 print("sympy" in sys.modules, "torch.fx.experimental.symbolic_shapes" in sys.modules)
