@@ -25,16 +25,16 @@ from analyzer.errors import (
 
 if TYPE_CHECKING:
     from analyzer.engines.choice import analyze
-    from analyzer.pipeline.run import run
-    from analyzer.planning.advise import advise
     from analyzer.planning.compare import compare
     from analyzer.planning.curve import sweep
     from analyzer.planning.fit import fit
     from analyzer.planning.what_if import what_if
     from analyzer.results.estimate import Estimate
-    from analyzer.runs.emulated import emulate
     from analyzer.runtimes.pytorch.scratch import rule
     from analyzer.spec import TensorSpec
+    from analyzer_emulation.emulated import emulate
+    from analyzer_programs.run import run
+    from analyzer_timing.advise import advise
 
 __version__ = "0.2.0"
 __all__ = [

@@ -20,7 +20,7 @@ def calls_of(rank: int) -> str:
 
 
 class Post(Protocol):
-    """Brings values from one rank to another, by the name of the message (`pipeline/peers.py`)."""
+    """Brings values from one rank to another, by the name of the message (`analyzer_programs/peers.py`)."""
 
     def send(self, channel: str, value: bytes | None) -> None:
         """Send this rank's value; None: the rank does not know it."""

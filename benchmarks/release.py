@@ -44,12 +44,12 @@ def interface() -> dict[str, Any]:
 
 
 def _results() -> tuple[type, ...]:
-    from analyzer.results.advice import Advice
     from analyzer.results.curve import Curve
     from analyzer.results.difference import Difference
     from analyzer.results.estimate import Estimate
     from analyzer.results.fit import Fit
     from analyzer.results.strategy import Strategy
+    from analyzer_timing.results import Advice
 
     return Estimate, Curve, Fit, Strategy, Difference, Advice
 

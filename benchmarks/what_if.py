@@ -2,7 +2,7 @@
 
     python -m benchmarks what_if measure -o tests/data/h200/what_if.json [--jobs 8]
 
-Every strategy `analyze what-if` names for RetinaNet, ViT and GPT-2 is run by `analyzer.verify` in a process of its own
+Every strategy `analyze what-if` names for RetinaNet, ViT and GPT-2 is run by `analyzer_verify` in a process of its own
 (three steps, random weights). Needs an NVIDIA GPU and the packages the models need; about a minute a strategy. `score`
 needs no GPU: it compares a record with today's predictions and exits with 1 when a saving is off by more than 0.5 % of the
 base's device memory.
@@ -60,7 +60,7 @@ def predicted(row: dict[str, Any]) -> dict[str, Any]:
 
 def measured(row: dict[str, Any]) -> dict[str, Any]:
     """The row with what `verify` predicts and measures of it on this machine's GPU, in a process of its own."""
-    from analyzer.verify.verify import verify
+    from analyzer_verify.verify import verify
 
     try:
         result = verify(

@@ -74,11 +74,11 @@ def _is_error(thing: Any) -> bool:
 
 def _results() -> tuple[type, ...]:
     """The types of what functions return that are not in `analyzer` itself."""
-    from analyzer.results.advice import Advice
     from analyzer.results.curve import Curve
     from analyzer.results.difference import Difference
     from analyzer.results.fit import Fit
     from analyzer.results.strategy import Strategy
+    from analyzer_timing.results import Advice
 
     return Curve, Fit, Strategy, Difference, Advice
 

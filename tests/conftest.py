@@ -79,9 +79,9 @@ gc.unfreeze = _thaw
 
 # What takes longest begins first, so that all processes end at about the same time: few tests, of a quarter of a minute and more each.
 LONGEST = (
-    "test_documentation.py", "test_environments.py", "test_random_programs.py", "capture/pytorch/world/test_wrapping.py",
-    "pipeline/test_configurations.py", "pipeline/test_generation.py", "pipeline/test_ranks.py", "planning/test_advise.py",
-    "planning/test_grid.py", "planning/test_recipes.py", "planning/test_sharing.py", "pipeline/test_kinds_of_programs.py",
+    "test_documentation.py", "test_environments.py", "test_random_programs.py", "extensions/programs/world/test_wrapping.py",
+    "extensions/programs/test_configurations.py", "extensions/programs/test_generation.py", "extensions/programs/test_ranks.py", "extensions/timing/test_advise.py",
+    "planning/test_grid.py", "planning/test_recipes.py", "planning/test_sharing.py", "extensions/programs/test_kinds_of_programs.py",
     "planning/test_what_if.py", "report/test_page.py", "report/test_screens.py", "test_other_python.py",
     "runtimes/onnxruntime/test_recorded.py", "runtimes/pytorch/scratch/test_database.py",
 )  # fmt: skip
@@ -144,10 +144,28 @@ def _folder(tmp_path_factory: pytest.TempPathFactory) -> None:
         os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (PYTHONPATH, os.environ.get("PYTHONPATH"))))
 
 
+@pytest.fixture(autouse=True)
+def without_monais_setting(monkeypatch: pytest.MonkeyPatch) -> None:
+    """MONAI sets cuBLAS's variable when it is imported; worker processes would take it for one they were started with."""
+    monkeypatch.delenv("CUBLAS_WORKSPACE_CONFIG", raising=False)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
+    """A test of the core that needs an extension is skipped where that is not installed."""
+    del item
+    try:
+        return (yield)
+    except analyzer.MissingDependencyError as error:
+        if "needs the extension" in error.message:
+            pytest.skip(error.message)
+        raise
+
+
 @pytest.fixture(scope="module")
 def forked_ranks() -> Iterator[None]:
     """Ranks that are followed beside one another are children of a process that has imported torch (`tests/forked.py`)."""
-    from analyzer.pipeline import peers
+    from analyzer_programs import peers
     from tests.forked import Forked, server
 
     server()  # begun here, outside of any sandbox

@@ -26,8 +26,8 @@ from tests.paths import PYTHONPATH
 _SERVER = """
 import fcntl, json, os, runpy, select, signal, socket, sys, traceback
 import networkx, torch
-import analyzer.pipeline.peer
-import analyzer.capture.pytorch.program.script, analyzer.runtimes.pytorch.live
+import analyzer_programs.peer
+import analyzer_programs.following.script, analyzer_programs.live
 
 here, running, own = socket.socket(fileno=int(sys.argv[1])), {}, list(sys.path)
 

@@ -32,7 +32,7 @@ _KEPT = ("PATH", "HOME", "LANG", "LC_ALL", "TMPDIR", "OMP_NUM_THREADS", "LD_LIBR
 
 def sources(copy: Path) -> Path:
     """A copy of what the package is built from, without anything that was built."""
-    for package in ("analyzer", "analyzer_plugins"):
+    for package in ("analyzer", "extensions"):
         shutil.copytree(ROOT / package, copy / package, ignore=shutil.ignore_patterns("__pycache__", "*.so"))
     for name in ("pyproject.toml", "README.md", "LICENSE"):
         shutil.copy(ROOT / name, copy / name)

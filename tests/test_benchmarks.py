@@ -54,7 +54,11 @@ def test_every_verb_says_how_it_is_used(name: str) -> None:
 def test_commands_that_are_named_are_there() -> None:
     """In every page, docstring and comment: `python -m benchmarks NAME VERB`, and no script by its path."""
     texts = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "tests").rglob("*.md")]
-    texts += [path for top in ("analyzer", "benchmarks", "tests") for path in (ROOT / top).rglob("*.py")]
+    texts += [
+        path
+        for top in ("analyzer", "extensions", "benchmarks", "tests")
+        for path in (ROOT / top).rglob("*.py")
+    ]
     wrong = []
     for path in texts:
         for name, verb in re.findall(r"python -m benchmarks (\w+)\s+([\w-]+)", path.read_text()):

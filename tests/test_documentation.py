@@ -27,7 +27,7 @@ from tests.paths import PYTHONPATH, ROOT
 from tests.report.browser import chromium, until
 
 CONFIGS = "benchmarks/language_models/configs"
-# Of an environment with a CUDA build of torch, as `tests/emulation` names it.
+# Of an environment with a CUDA build of torch, as `tests/extensions/emulation` names it.
 cuda_python = os.environ.get("ANALYZER_CUDA_PYTHON")
 
 # What the pages call by names of the reader's own.
@@ -206,7 +206,7 @@ def accepted(line: str) -> None:
     name = words.pop(0) if words and words[0] in names else "estimate"
     follows = name in ("run", "emulate") or words[:1] == ["run"]
     if name == "verify" and follows:
-        from analyzer.cli._verify_run import command
+        from analyzer_verify.commands.verify_run import command
     else:
         command = group.get_command(click.Context(group), name)
     known = {option for param in command.params for option in (*param.opts, *param.secondary_opts)}

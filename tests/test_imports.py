@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import re
+
 import grimp
 import networkx as nx
 
 from analyzer import child
+from tests.paths import ROOT
 
 # `Estimate.to_json` is a convenience that asks the report at the moment of the call (pyproject.toml lists it too).
 ALLOWED = ("analyzer.results.estimate", "analyzer.report.json")
@@ -25,6 +28,24 @@ def test_no_circle_among_modules() -> None:
     assert imports.number_of_edges() > 500
     imports.remove_edge(*ALLOWED)  # raises where there is none: then the exception can go
     assert circles(imports) == []
+
+
+def test_extensions_import_what_the_table_says() -> None:
+    """docs/architecture.md, "Extensions", the third column; the core imports none."""
+    page = (ROOT / "docs/architecture.md").read_text()
+    rows = re.findall(r"^\| `(analyzer_\w+)` \|[^|]*\| ([\w, ]+) \|", page, re.MULTILINE)
+    named = {
+        package: set() if others == "none" else {f"analyzer_{other}" for other in others.split(", ")}
+        for package, others in rows
+    }
+    packages = [package.name for package in child.packages()]
+    found = grimp.build_graph(*packages, exclude_type_checking_imports=True, cache_dir=None)
+    used: dict[str, set[str]] = {package: set() for package in packages}
+    for module in found.modules:
+        for imported in found.find_modules_directly_imported_by(module):
+            used[module.partition(".")[0]].add(imported.partition(".")[0])
+    assert used.pop("analyzer") <= {"analyzer"}
+    assert {package: others - {package, "analyzer"} for package, others in used.items()} == named
 
 
 def test_reports_know_results_alone() -> None:

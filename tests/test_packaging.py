@@ -38,13 +38,15 @@ def test_wheel_and_sdist_are_sound_and_whole(packages: tuple[Path, Path]) -> Non
     assert checked.returncode == 0, checked.stdout
     inside = set(zipfile.ZipFile(wheel).namelist())
     sources = subprocess.run(
-        ["git", "ls-files", "--cached", "--others", "--exclude-standard", "analyzer", "analyzer_plugins"],
+        ["git", "ls-files", "--cached", "--others", "--exclude-standard", "analyzer", "extensions"],
         cwd=ROOT, capture_output=True, text=True, check=False,
     ).stdout.split()  # fmt: skip
     wanted = sources or [str(path.relative_to(ROOT)) for path in (ROOT / "analyzer").rglob("*.py")]
     wanted = [name for name in wanted if (ROOT / name).exists()]
     compiled = {name for name in wanted if name.endswith((".c", ".h", ".inc"))}
-    assert set(wanted) - compiled <= inside and not compiled & inside
+    assert {
+        name.removeprefix("extensions/") for name in set(wanted) - compiled
+    } <= inside and not compiled & inside
     assert not any("__pycache__" in name or name.startswith("tests/") for name in inside)
     with tarfile.open(sdist) as archive:
         packed = {name.partition("/")[2] for name in archive.getnames()}
@@ -59,6 +61,7 @@ def test_wheel_and_sdist_are_sound_and_whole(packages: tuple[Path, Path]) -> Non
     assert (
         b"\npaddle = analyzer_plugins.paddle.runtime:Paddle\n" in entries
         and b"[analyzer.runtimes]" in entries
+        and b"\nrun = analyzer_programs.command:command\n" in entries
     )
 
 

@@ -38,7 +38,8 @@ def block(language: str, begins: str) -> str:
 @pytest.fixture
 def copy(tmp_path: Path) -> Path:
     """A checkout of its own: what a recipe adds to the package must not stay."""
-    shutil.copytree(ROOT / "analyzer", tmp_path / "analyzer", ignore=shutil.ignore_patterns("__pycache__"))
+    for top in ("analyzer", "extensions"):
+        shutil.copytree(ROOT / top, tmp_path / top, ignore=shutil.ignore_patterns("__pycache__"))
     return tmp_path
 
 

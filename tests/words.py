@@ -61,9 +61,10 @@ def of_source(source: str) -> tuple[int, int, int]:
 
 def _rooms() -> dict[str, list[Path]]:
     rooms: dict[str, list[Path]] = {}
-    for package in ("analyzer", "analyzer_plugins"):
-        for path in sorted((ROOT / package).rglob("*.py")):
-            inside = path.relative_to(ROOT / package).parts
+    for folder in [ROOT / "analyzer", *sorted((ROOT / "extensions").glob("analyzer_*"))]:
+        package = folder.name
+        for path in sorted(folder.rglob("*.py")):
+            inside = path.relative_to(folder).parts
             rooms.setdefault(f"{package}/{inside[0]}" if len(inside) > 1 else package, []).append(path)
     rooms["docs"] = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
     return rooms

@@ -45,8 +45,8 @@ class DeviceProfile:
     nvml_names: the names NVML gives to this GPU model.
     nccl: what NCCL takes, for each number of ranks that was measured with GPUs of this model.
     cudnn_device: how cuDNN describes the GPU, in its own field names; empty: nobody can be asked about it.
-    host_factor: how many times as long as the H100's host (`timing/host.py`) the host takes that hands work
-        over; None: not known.
+    host_factor: how many times as long as the H100's host (`analyzer_timing/host.py`) the host takes that
+        hands work over; None: not known.
     releases: what the figures were measured with; once a runtime has put in what it is to predict, that
         (`analyzer/releases.py`).
     """

@@ -40,7 +40,7 @@ Progress = Callable[[str], None]
 _BUILD_PACKAGES = ("nvidia", "torch", "triton")
 _Build = TypeVar("_Build")
 _SESSIONS = "sessions of ONNX Runtime are not followed: what they take of the GPU is not in the figures"
-_INTERRUPTED = "interrupted"  # `pipeline/program.py`
+_INTERRUPTED = "interrupted"  # `analyzer_programs/program.py`
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,6 @@
 """A number of a program as a function of the batch: a polynomial through its values in several captures,
-checked. The rounds of a loop (`runtimes/pytorch/extrapolation.py`) are captures too, and a round's number its
-batch.
+checked. The rounds of a loop (`analyzer_programs/extrapolation.py`) are captures too, and a round's number
+its batch.
 
 A value that is the same in every capture stays as it is; one that differs becomes a function of the batch;
 anything else (another structure, a number that is no polynomial) is `NotTheSame`.

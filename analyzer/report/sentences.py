@@ -45,11 +45,11 @@ _NAIVE_TERMS = (
 _RUNS_SHOWN = 3  # of a session's runs, the first and the last ones
 _ONLY_IF_ANY = ("sent_gradients", "optimizer_state")
 
-# Notes on a program of which only a part was followed (`capture/pytorch/program/extent.py`).
+# Notes on a program of which only a part was followed (`analyzer_programs/following/extent.py`).
 _ENDED = "followed as far as "  # a long program, by itself
 _IN_PART = ("followed in part: ", "followed with room through ", "steady after ", _ENDED)
 
-# The note on the program's containers that grow (`capture/pytorch/program/owners.py`).
+# The note on the program's containers that grow (`analyzer_programs/following/owners.py`).
 _GROWS = " by tensors of the GPU with every step"
 # A range of the device's memory that is worth a sentence beside the shares of what is sure.
 _WIDE_PERCENT = 2

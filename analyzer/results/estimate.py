@@ -280,8 +280,9 @@ class Estimate:
         kept.
     fragmentation, growth: much memory reserved that is not in use; calls of a model that each leave more
         alive (`pipeline/diagnosis.py`). None where there is none, or it was not looked for.
-    remedies: changes that make a program fit, where they were looked for (`planning/way_out.py`); attempts:
-        sentences on the others, which may not fit, or were not followed far enough.
+    remedies: changes that make a program fit, where they were looked for
+        (`analyzer_programs/ways/way_out.py`); attempts: sentences on the others, which may not fit, or were
+        not followed far enough.
     engine: "trace" where the program or graph was followed, "emulate" where PyTorch's own CUDA build ran it
         (`analyzer.emulate`), "recording" where a snapshot of its allocator was read (`analyze explain FILE`).
     """

@@ -47,7 +47,7 @@ class Source:
 
     model: for an ONNX file the model itself, read once. runs: the same model at the batch of each run, where
     these differ; `model` then is the largest of them. prediction: of a program that was followed while it
-    ran, so that it could ask its device (`runtimes/pytorch/live.py`); other runtimes than PyTorch's ask the
+    ran, so that it could ask its device (`analyzer_programs/live.py`); other runtimes than PyTorch's ask the
     graph.
     """
 

@@ -22,9 +22,9 @@ import numpy as np
 import torch
 
 from analyzer.capture.pytorch.module.step import Step, run
-from analyzer.runs import machine
-from analyzer.runs.observer import Observer
-from analyzer.runs.program import watched
+from analyzer_verify.runs import machine
+from analyzer_verify.runs.observer import Observer
+from analyzer_verify.runs.program import watched
 from benchmarks.accuracy.sets import NAMES, load, zoo
 from benchmarks.harness.processes import ProcessError, answer
 

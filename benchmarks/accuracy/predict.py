@@ -11,9 +11,9 @@ import torch
 import analyzer
 from analyzer.options import Options
 from analyzer.pipeline import analysis
-from analyzer.results.verification import HistoryComparison
 from analyzer.runtimes.events import Event
-from analyzer.verify.history import compare_history
+from analyzer_verify.history import compare_history
+from analyzer_verify.results import HistoryComparison
 from benchmarks.accuracy.sets import MeasuredCase, zoo
 
 TYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from analyzer.runs.program import encode
+from analyzer_verify.runs.program import encode
 from benchmarks import ROOT
 
 DATA = ROOT / "tests" / "data" / "h200"
@@ -23,7 +23,7 @@ _ZOOS = {"development": "development", "held_out_3": "held_out_3"}
 
 @dataclass(frozen=True, slots=True)
 class MeasuredCase:
-    """One measured run. `peaks`, `device_used` in bytes; `history` as `analyzer.verify.history` takes it."""
+    """One measured run. `peaks`, `device_used` in bytes; `history` as `analyzer_verify.history` takes it."""
 
     set_name: str
     number: int

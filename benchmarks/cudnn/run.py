@@ -30,7 +30,7 @@ import click
 import torch
 
 from analyzer.libraries.cudnn.convolution import ELEMENT_BYTES, Convolution
-from analyzer.runs import machine
+from analyzer_verify.runs import machine
 from benchmarks.cudnn.draws import drawn, small
 from benchmarks.libraries.measure import Recorded
 

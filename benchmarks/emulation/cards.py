@@ -14,9 +14,9 @@ from pathlib import Path
 
 import click
 
-from analyzer.emulation.beside import verify_script
 from analyzer.errors import AnalyzerError
 from analyzer.options import Options
+from analyzer_emulation.beside import verify_script
 from benchmarks import ROOT
 from benchmarks.emulation import kept
 from benchmarks.harness import pages

@@ -17,7 +17,7 @@ import click
 
 from benchmarks import ROOT
 
-NATIVE = ROOT / "analyzer/emulation/native"
+NATIVE = ROOT / "extensions/analyzer_emulation/native"
 # Names as they begin -> "not supported" in that library: cuda.h, cublas_api.h, cusolver_common.h, cusparse.h, cusparseLt.h, cufft.h,
 # nccl.h (invalid usage), cudnn_graph.h.
 CODES = {

@@ -15,12 +15,12 @@ from analyzer.devices import load
 from analyzer.options import Options
 from analyzer.pipeline import analysis
 from analyzer.results.estimate import Estimate
-from analyzer.results.verification import Verification
 from analyzer.runtimes.events import Event, Free, Malloc
 from analyzer.runtimes.pytorch.eager import requests
 from analyzer.runtimes.pytorch.settings import with_workspaces
 from analyzer.runtimes.timeline import Simulation, simulate
-from analyzer.verify.pytorch import compared
+from analyzer_verify.pytorch import compared
+from analyzer_verify.results import Verification
 from benchmarks import ROOT
 from benchmarks.experiments import scripts
 from benchmarks.experiments.cases import CASES, MODELS, SCRIPTS, Case, Script

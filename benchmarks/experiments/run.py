@@ -1,6 +1,6 @@
 """Run the experiments on this machine's GPU: `python -m benchmarks experiments measure OUT [PATTERN] [--jobs N]`.
 
-Each case and script runs in a process of its own (`analyzer.runs.jobs`); its raw result goes to OUT/NAME.json.gz with
+Each case and script runs in a process of its own (`analyzer_verify.runs.jobs`); its raw result goes to OUT/NAME.json.gz with
 the environment it was made in. Nothing is predicted here: `report.py` does that from these files.
 """
 
@@ -15,7 +15,7 @@ from typing import Any
 import click
 
 from analyzer.options import Options
-from analyzer.runs import execute, jobs, machine
+from analyzer_verify.runs import execute, jobs, machine
 from benchmarks import ROOT
 from benchmarks.experiments.cases import CASES, MODELS, SCRIPTS, Case, Script
 from benchmarks.harness import files

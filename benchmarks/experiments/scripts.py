@@ -1,6 +1,6 @@
 """Documents 000, 001 and 004 as programs: each takes a watcher, marks its events, and runs on a GPU or under capture.
 
-Under capture the watcher is the recorder (`analyzer.capture`), on a GPU the observer (`analyzer.verify`): the same
+Under capture the watcher is the recorder (`analyzer.capture`), on a GPU the observer (`analyzer_verify`): the same
 lines give the prediction and the measurement.
 """
 
@@ -36,7 +36,7 @@ def variable(watcher: Watcher) -> None:
 
 def variable_nvml(watcher: Watcher) -> list[tuple[str, int, int, int]]:
     """000 on a GPU: (event, allocated, reserved, NVML's bytes for the process), empty_cache too."""
-    from analyzer.runs import machine
+    from analyzer_verify.runs import machine
 
     rows = []
 
@@ -191,7 +191,7 @@ BATCHES = tuple(range(20_000, 200_001, 20_000))
 
 def batches_nvml(watcher: Watcher) -> list[tuple[int, int, int]]:
     """004 on a GPU: (batch, NVML's bytes for the process, reserved) after a step of SGD, cache emptied in between."""
-    from analyzer.runs import machine
+    from analyzer_verify.runs import machine
 
     rows = []
     for batch in BATCHES:

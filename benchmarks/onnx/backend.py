@@ -7,7 +7,7 @@
 
 1. The tests are those the installed onnx package generates or carries; nothing is downloaded. Each brings its inputs.
 2. Every model is analysed for the default device, and predicted for the CPU provider; then a real session runs it three
-   times with the arena's figures in its profile (`analyzer/runs/session.py`), as `analyze verify` does.
+   times with the arena's figures in its profile (`extensions/analyzer_verify/runs/session.py`), as `analyze verify` does.
 3. Models run in processes of their own, so that one that aborts ONNX Runtime costs itself only.
 
 A model that ONNX Runtime does not run (no kernel, no memory figures, strings it has no kernel for) has no figures to be
@@ -142,8 +142,8 @@ def examine(case: Case, folder: Path) -> dict[str, Any]:
     import analyzer
     from analyzer.devices import resolve
     from analyzer.errors import AnalyzerError
-    from analyzer.runs import session
     from analyzer.runtimes.onnxruntime import predict
+    from analyzer_verify.runs import session
 
     path = folder / "model.onnx"
     path.write_bytes(case.model.SerializeToString())

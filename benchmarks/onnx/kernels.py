@@ -24,13 +24,13 @@ from typing import Any
 import click
 
 from analyzer.devices import resolve
-from analyzer.emulation import library
-from analyzer.emulation.cudnn import CudnnAnswers
-from analyzer.emulation.device import described
-from analyzer.emulation.launch import interpreter
-from analyzer.emulation.questions import QuestionServer
 from analyzer.onnx.types import DTYPES
 from analyzer.runtimes.onnxruntime.kernels.registered import TABLE
+from analyzer_emulation import library
+from analyzer_emulation.cudnn import CudnnAnswers
+from analyzer_emulation.device import described
+from analyzer_emulation.launch import interpreter
+from analyzer_emulation.questions import QuestionServer
 from benchmarks import ROOT
 
 _CPU, _CUDA = "CPUExecutionProvider", "CUDAExecutionProvider"

@@ -118,9 +118,9 @@ def simulated(path: Path) -> dict[str, Any]:
 
 def provided(path: Path, python: str) -> dict[str, Any]:
     """What ONNX Runtime's own provider does with a file."""
-    from analyzer.emulation.inference import find_provider
-    from analyzer.runs.provider import analysis_of
     from analyzer.targets import parse
+    from analyzer_emulation.inference import find_provider
+    from analyzer_emulation.provider import analysis_of
 
     return _answer(analysis_of(parse(str(path)), _options(), find_provider(python)))
 

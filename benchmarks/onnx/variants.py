@@ -166,13 +166,13 @@ def without_weights(model: onnx.ModelProto) -> onnx.ModelProto:
 def compare(model: onnx.ModelProto, batch: int = BATCH) -> tuple[Any, dict[str, int]]:
     """The prediction for the CPU provider, and the last run's figures of a real session."""
     from analyzer.devices import resolve
-    from analyzer.runs import session
     from analyzer.runtimes.onnxruntime import predict
+    from analyzer_verify.runs import session
 
     predicted = predict(
         model.SerializeToString(),
         batch=batch,
-        # The level at which a session is measured (`analyzer/runs/session.py`).
+        # The level at which a session is measured (`extensions/analyzer_verify/runs/session.py`).
         options={"provider": "cpu", "graph_optimization_level": 2},
         device=resolve("h200")[0],
     )

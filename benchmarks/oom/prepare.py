@@ -19,11 +19,11 @@ from analyzer.allocators.pytorch.caching import PyTorchAllocator
 from analyzer.analysis import Analysis
 from analyzer.options import Options
 from analyzer.pipeline.diagnosis import diagnosed
-from analyzer.pipeline.program import follow
-from analyzer.planning.way_out import ways_out
 from analyzer.results.estimate import UNREAD
 from analyzer.runtimes.timeline import simulate
 from analyzer.runtimes.under_settings import under_setting
+from analyzer_programs.program import follow
+from analyzer_programs.ways.way_out import ways_out
 
 HERE = Path(__file__).parent
 # The part of what a program holds with room that its card leaves to the allocator.

@@ -31,10 +31,10 @@ from typing import Any
 
 import click
 
-from analyzer.emulation import emulate as emulation
 from analyzer.errors import RunError
 from analyzer.options import Options
-from analyzer.sandbox import apart
+from analyzer_emulation import emulate as emulation
+from analyzer_sandbox import apart
 from benchmarks import ROOT
 from benchmarks.harness import files
 from benchmarks.operators.recorded import Row, emulated_rows

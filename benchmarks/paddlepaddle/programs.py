@@ -1,6 +1,6 @@
 """The small static programs `observe.py` runs under PaddlePaddle, one function each; side is their width.
 
-Their twins in PyTorch are in `tests/plugins/paddle/twins.py`. Every large tensor has side x side float32 elements.
+Their twins in PyTorch are in `tests/extensions/plugins/paddle/twins.py`. Every large tensor has side x side float32 elements.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@
     python -m benchmarks programs table                             # their part of docs/evidence/PROGRAMS.md
 
 Measured: `tests/data/h200/programs.json`, by `measure.py` (its rows say with which GPU and versions). Each program is followed
-in a process of its own. --history: where the predicted requests part from the recorded ones (`verify/history.py`), which is
+in a process of its own. --history: where the predicted requests part from the recorded ones (`analyzer_verify/history.py`), which is
 where a missing mechanism shows.
 """
 
@@ -45,8 +45,8 @@ def predicted(row: dict[str, Any], history: bool) -> dict[str, Any]:
 def one(row: dict[str, Any], history: bool) -> dict[str, Any]:
     """Follow a program here; with `history`, also where its requests part from the recorded ones."""
     from analyzer.options import Options
-    from analyzer.pipeline.program import follow
-    from analyzer.verify.history import compare_history
+    from analyzer_programs.program import follow
+    from analyzer_verify.history import compare_history
 
     torchvision_cpu.enable()
     program = ROOT / "tests/programs" / row["program"]

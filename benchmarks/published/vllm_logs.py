@@ -16,7 +16,7 @@ from typing import Any
 import click
 
 from analyzer.recipes.config import ModelConfig
-from analyzer.recipes.serving import BATCHED_TOKENS, Cache, cache_of
+from analyzer_serving.arithmetic import BATCHED_TOKENS, Cache, cache_of
 
 PAGE = Path(__file__).parents[2] / "docs" / "evidence" / "SERVING_LOGS.md"
 GIB = 2**30

@@ -21,9 +21,9 @@ import click
 import numpy as np
 
 from analyzer.options import Options
-from analyzer.pipeline.program import follow
-from analyzer.runs import program
-from analyzer.verify.history import compare_history
+from analyzer_programs.program import follow
+from analyzer_verify.history import compare_history
+from analyzer_verify.runs import program
 from benchmarks.networks.torchvision_cpu import enable
 
 

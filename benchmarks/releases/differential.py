@@ -24,8 +24,8 @@ from analyzer.allocators.pytorch.caching import PyTorchAllocator
 from analyzer.allocators.pytorch.create import create
 from analyzer.allocators.pytorch.settings import ties_of
 from analyzer.devices import DeviceProfile, load
-from analyzer.emulation import launch
 from analyzer.releases import parse, written
+from analyzer_emulation import launch
 from benchmarks import ROOT
 from benchmarks.releases.requests import POINT, PROGRAMS, STREAMS, carry_out
 

@@ -16,11 +16,11 @@ from dataclasses import dataclass
 import click
 
 from analyzer.devices import resolve
-from analyzer.emulation import launch
-from analyzer.emulation.cudnn import CudnnAnswers
-from analyzer.emulation.questions import QuestionServer
 from analyzer.errors import AnalyzerError
 from analyzer.releases import parse, written
+from analyzer_emulation import launch
+from analyzer_emulation.cudnn import CudnnAnswers
+from analyzer_emulation.questions import QuestionServer
 from benchmarks import ROOT
 from benchmarks.releases import observed
 from benchmarks.releases.causes import REFUSED, cause_of, differing

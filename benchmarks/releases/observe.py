@@ -43,7 +43,7 @@ class _Scaler(torch.amp.GradScaler):
 
 def first_kernel() -> None:
     """The first kernel, whose threads need memory of their own: where segments lie afterwards depends on it. A runtime that answers for a GPU
-    sees a kernel, not what it needs, and has a function to be told (`process_launches`, analyzer/emulation/native/memory.c)."""
+    sees a kernel, not what it needs, and has a function to be told (`process_launches`, extensions/analyzer_emulation/native/memory.c)."""
     torch.zeros(1, device="cuda")
     runtime = ctypes.CDLL(None)
     if hasattr(runtime, "emulated_launches"):

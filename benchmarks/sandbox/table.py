@@ -29,7 +29,7 @@ from benchmarks.harness import pages
 
 PAGE = ROOT / "docs" / "evidence" / "SANDBOX.md"
 WAYS = Path(__file__).parent / "ways"
-REFUSED = [sys.executable, str(ROOT / "tests/sandbox/refused.py")]
+REFUSED = [sys.executable, str(ROOT / "tests/extensions/sandbox/refused.py")]
 PROTECTIONS: dict[str, tuple[list[str], list[str]]] = {
     "namespaces": ([], []),
     "Landlock alone": (REFUSED, []),

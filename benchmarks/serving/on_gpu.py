@@ -1,10 +1,10 @@
 """The same start of vLLM on a GPU, so that the emulated one has a run of the same release beside it.
 
-    PYTHONPATH=analyzer/engines/inside python benchmarks/serving/on_gpu.py [--kept] OUT MODEL [ARGUMENT ...]
+    PYTHONPATH=extensions/analyzer_serving/engines/inside python benchmarks/serving/on_gpu.py [--kept] OUT MODEL [ARGUMENT ...]
 
 In an environment with vLLM, on a GPU that nobody else uses; it has the starter's modules on its path, as the emulated start has them.
 
-OUT: what `analyzer/engines/inside/vllm_start.py` writes, and "captures": for each batch whose graphs are captured, in vLLM's order, its
+OUT: what `extensions/analyzer_serving/engines/inside/vllm_start.py` writes, and "captures": for each batch whose graphs are captured, in vLLM's order, its
 mode, tokens, and the bytes free on the GPU and reserved by the allocator before and after. --kept: graphs are captured and instantiated
 apart; "graphs" then has, for each, its nodes by kind and the bytes that were free before the capture, before its instance and after it.
 MODEL: a folder with a config.json; weights are random.

@@ -3,7 +3,7 @@
 1. A **pair** is a program and a budget, a share of what the program takes as it is. `plan` asks for the advice of every pair, on any
    machine, and lists the **alternatives** of each program: the batch divided by 1, 2 and 4, and none, half and all of the blocks it
    repeats computed again, with the fused optimizer; each in channels-last too, where an advised way is.
-2. `advise` runs them on this machine's GPU, by the very step that is analysed (`analyzer/runs/program.py`), five steps timed after
+2. `advise` runs them on this machine's GPU, by the very step that is analysed (`extensions/analyzer_verify/runs/program.py`), five steps timed after
    three. What the allocator may reserve is the budget less what the process takes besides, by
    `torch.cuda.set_per_process_memory_fraction`.
 3. An alternative is run without a limit first; under a pair's limit only where that was faster than what was advised, the fastest
@@ -97,7 +97,7 @@ def plan(file: Path, names: Sequence[str]) -> None:
 
 def _pair(name: str, share: float) -> dict[str, Any]:
     import analyzer
-    from analyzer.planning.advise import advise
+    from analyzer_timing.advise import advise
 
     target, begin = target_of(name), time.monotonic()
     needs = analyzer.analyze(target, device=DEVICE, **PROGRAMS[name])
@@ -154,7 +154,7 @@ def tried(name: str, changes: Mapping[str, Any], limit: int | None, groups: int 
 
     from analyzer.capture.pytorch.module import step as steps
     from analyzer.options import Options
-    from analyzer.runs.program import build, fast_random
+    from analyzer_verify.runs.program import build, fast_random
 
     options = Options.of({**PROGRAMS[name], **changes, "steps": _WARM + groups * _TIMED})
     settings = str(options.runtime_options.get("alloc_conf") or "")

@@ -20,7 +20,7 @@ from typing import Any
 
 import click
 
-from analyzer.planning.advisor.compiled import BUDGETS, chosen
+from analyzer_timing.advisor.compiled import BUDGETS, chosen
 from benchmarks import ROOT
 from benchmarks.harness import pages
 from benchmarks.harness.files import read, write
@@ -48,7 +48,7 @@ def plan(file: Path, python: str) -> None:
     import functools
 
     from analyzer.options import Options
-    from analyzer.runs.emulated import of_target
+    from analyzer_emulation.emulated import of_target
 
     planned: dict[str, Any] = {}
     for name, options in PROGRAMS.items():
@@ -173,7 +173,7 @@ def measured(job: Mapping[str, Any], ready: Callable[[], None]) -> dict[str, Any
 
     from analyzer.capture.pytorch.module import step as steps
     from analyzer.options import Options
-    from analyzer.runs.program import build, fast_random
+    from analyzer_verify.runs.program import build, fast_random
 
     start = bool(job["from_the_start"])
     clock = Clock([] if start else job["limits"], ready)

@@ -1,4 +1,4 @@
-"""From calls measured on two GPUs to `analyzer/timing/h200.npz` (`analyzer/timing/beside.py`).
+"""From calls measured on two GPUs to `extensions/analyzer_timing/h200.npz` (`extensions/analyzer_timing/beside.py`).
 
 A category's plane is fitted by least squares, its two slopes held a little towards zero; a call's ratio is the mean of those of a warm
 and of a cold cache. A category of few calls has no plane of its own: what is said of it is that of all of its first name ("conv").
@@ -15,7 +15,7 @@ import click
 import numpy as np
 from numpy.typing import NDArray
 
-from analyzer.timing import beside, table, traffic
+from analyzer_timing import beside, table, traffic
 from benchmarks.timing.pack import h100, measured_rows, of_gpu, work_of, write_packed
 
 GPU = "h200"
@@ -98,7 +98,7 @@ def all_planes() -> dict[str, beside.Plane]:
 
 @click.command("beside")
 def main() -> None:
-    """Write analyzer/timing/h200.npz, and print how far its planes are off of calls left out."""
+    """Write extensions/analyzer_timing/h200.npz, and print how far its planes are off of calls left out."""
     found = all_planes()
     rows = np.array([list(plane) for plane in found.values()])
     numbers = np.clip(np.round(rows * beside.SCALE), -beside.MOST, beside.MOST).astype(np.int8)

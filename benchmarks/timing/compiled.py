@@ -28,7 +28,7 @@ import click
 import torch
 from torch.profiler import ProfilerActivity, profile
 
-from analyzer.runs import probes
+from analyzer_verify.runs import probes
 from benchmarks.timing import advise_compiled
 from benchmarks.timing.cases import COMPILED, WAYS, tag
 from benchmarks.timing.compiled_step import stepping

@@ -1,4 +1,4 @@
-"""What compiled code takes of the host, out of what was recorded: `analyzer/timing/compiled.json`.
+"""What compiled code takes of the host, out of what was recorded: `extensions/analyzer_timing/compiled.json`.
 
 1. **value** and **call**: chains of 4 and of 64 products with a weight, and of as many layers, replayed as CUDA graphs ("loops" in
    compiled.json.gz), so that little but calls and their values is left. A value is an argument or a result of a compiled graph;
@@ -20,13 +20,13 @@ from typing import Any
 
 import click
 
-import analyzer.timing
-from analyzer.timing.host import factor_of
+import analyzer_timing
+from analyzer_timing.host import factor_of
 from benchmarks.harness.files import read
 from benchmarks.timing.compiled import LOOPS
 from benchmarks.timing.pack import RAW
 
-FILE = Path(analyzer.timing.__file__).parent / "compiled.json"
+FILE = Path(analyzer_timing.__file__).parent / "compiled.json"
 FORWARD, BACKWARD, INFERENCE = "forward", "backward", "inference"
 _SHORT, _LONG = 4, 64
 _MICRO = 1e6
@@ -44,7 +44,7 @@ _FEW = 10
 
 
 def figures() -> dict[str, Any]:
-    """Microseconds by name, as the package's file has them, of the host of `analyzer/timing/host.py`."""
+    """Microseconds by name, as the package's file has them, of the host of `extensions/analyzer_timing/host.py`."""
     content, plain = read(RAW / "compiled.json.gz"), read(RAW / "host.json.gz")["seconds"]
     factor = factor_of(content["host"])
     loops = next(row["loops"] for row in content["rows"] if row["set"] == LOOPS)
@@ -89,10 +89,10 @@ def _of_chain(
 def _launch(content: Mapping[str, Any], found: Mapping[str, Any], factor: float) -> float:
     """Return a launch's microseconds."""
     from analyzer.devices import load
-    from analyzer.emulation.step import graph_of
-    from analyzer.timing import compiled
-    from analyzer.timing.rates import rates_of
-    from analyzer.timing.step import last_step, launches_of
+    from analyzer_emulation.step import graph_of
+    from analyzer_timing import compiled
+    from analyzer_timing.rates import rates_of
+    from analyzer_timing.step import last_step, launches_of
     from benchmarks.timing.cases import COMPILED, tag
     from benchmarks.timing.compiled_score import LAUNCHES
 

@@ -1,7 +1,7 @@
 """The measured compiled steps beside what `Estimate.step_seconds` says of them: a part of docs/evidence/TIMING.md.
 
 1. `python -m benchmarks timing compiled_emulate PYTHON` emulates each case with a CUDA build of PyTorch, as `analyzer.emulate` does,
-   and records what its last step gives the device (`analyzer/emulation/inside/launches.py`): compiled_launches.json.gz. It takes
+   and records what its last step gives the device (`extensions/analyzer_emulation/inside/launches.py`): compiled_launches.json.gz. It takes
    minutes a case, so that the page predicts from what was recorded, by the very function that makes the estimate's figure.
 2. Errors, ranges and bounds are counted as in `score.py`; **host** is the time to hand a step over from an idle
    device, less that of the copies from pageable memory, for which it waits.
@@ -22,8 +22,8 @@ from typing import Any
 import click
 
 from analyzer.devices import load
-from analyzer.emulation.step import time_of
-from analyzer.timing.host import factor_of
+from analyzer_emulation.step import time_of
+from analyzer_timing.host import factor_of
 from benchmarks.harness import pages
 from benchmarks.harness.files import read, write
 from benchmarks.timing.cases import COMPILED, WAYS, tag
@@ -64,7 +64,7 @@ def emulated(python: str, case: dict[str, Any]) -> tuple[Sequence[dict[str, Any]
     Python's PyTorch."""
     from analyzer.options import Options
     from analyzer.ranks import Rank
-    from analyzer.runs.emulated import of_script
+    from analyzer_emulation.emulated import of_script
 
     with tempfile.TemporaryDirectory(prefix="compiled-") as folder:
         job = Path(folder) / "case.json"

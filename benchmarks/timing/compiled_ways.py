@@ -17,8 +17,8 @@ from statistics import median
 from typing import Any
 
 from analyzer.devices import load
-from analyzer.emulation.step import time_of
-from analyzer.timing.host import factor_of
+from analyzer_emulation.step import time_of
+from analyzer_timing.host import factor_of
 from benchmarks.harness import pages
 from benchmarks.harness.files import read
 from benchmarks.timing.cases import WAYS, tag

@@ -49,7 +49,7 @@ def _kept(said: StepTime | None) -> dict[str, Any] | None:
 def say(draw: str, python: str) -> None:
     """Predict the cases, and record what is said of each."""
     from analyzer.devices import load
-    from analyzer.emulation.step import time_of
+    from analyzer_emulation.step import time_of
     from benchmarks.timing.compiled_score import emulated
 
     path, gpu = record_of(draw), DRAWS[draw].gpu
@@ -89,8 +89,8 @@ def calibrated(draw: str, rows: Sequence[Row]) -> list[Row]:
     from dataclasses import replace
 
     from analyzer.devices import load
-    from analyzer.emulation.step import time_of
-    from analyzer.timing.host import factor_of
+    from analyzer_emulation.step import time_of
+    from analyzer_timing.host import factor_of
     from benchmarks.timing.compiled_score import LAUNCHES
 
     factor, launches, found = factor_of(read(record_of(draw))["host"]), read(LAUNCHES)["cases"], list[Row]()
@@ -129,7 +129,7 @@ def rows(draw: str) -> tuple[list[Row], list[Row], list[str]]:
 
 def section(draw: str, cases: tuple[Sequence[Row], Sequence[Row], Sequence[str]]) -> str:
     """The part's text, of what `rows` says."""
-    from analyzer.timing.host import factor_of
+    from analyzer_timing.host import factor_of
 
     known, all_cases = read(record_of(draw)), [*cases[0], *cases[1]]
     *kinds, (_, *every) = summary(all_cases)

@@ -89,7 +89,7 @@ def _step(changes: Mapping[str, Any], before: bool) -> dict[str, Any]:
 
     from analyzer.capture.pytorch.module import step as steps
     from analyzer.options import Options
-    from analyzer.runs.program import build, fast_random
+    from analyzer_verify.runs.program import build, fast_random
 
     count = _WARM + _WALLS + _HANDED + 1
     with fast_random():

@@ -1,4 +1,4 @@
-"""Measure single operators on this machine's GPU, for the tables of `analyzer/timing`."""
+"""Measure single operators on this machine's GPU, for the tables of `extensions/analyzer_timing`."""
 
 from __future__ import annotations
 

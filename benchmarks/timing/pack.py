@@ -14,9 +14,9 @@ import numpy as np
 
 from analyzer.devices import load
 from analyzer.graph.model import TensorMeta, contiguous_strides
-from analyzer.timing import attention, convolutions, elementwise, moves, products, table, traffic
-from analyzer.timing.rates import Rates, rates_of
-from analyzer.timing.work import Work, log
+from analyzer_timing import attention, convolutions, elementwise, moves, products, table, traffic
+from analyzer_timing.rates import Rates, rates_of
+from analyzer_timing.work import Work, log
 from benchmarks import ROOT
 from benchmarks.accuracy.sets import zoo
 from benchmarks.harness import files
@@ -51,7 +51,7 @@ def outside(spec: dict[str, Any]) -> int:
 
 
 def work_of(spec: dict[str, Any], rates: Rates) -> Work | None:
-    """The same piece of work as `analyzer.timing` makes of an operator like it."""
+    """The same piece of work as `analyzer_timing` makes of an operator like it."""
     kind, itemsize = spec["kind"], 2 if "float16" in spec["dtype"] else 4
     match kind:
         case "mm":
@@ -335,7 +335,7 @@ def keep(measured: Path, path: Path) -> None:
 
 @click.command("pack")
 def main() -> None:
-    """Write analyzer/timing/h100.npz from the measured rows, and print how well it says a row that is left out."""
+    """Write extensions/analyzer_timing/h100.npz from the measured rows, and print how well it says a row that is left out."""
     arrays = packed(h100())
     write_packed(table.FILE, arrays)
     names = bytes(arrays["names"]).decode().split("\n")

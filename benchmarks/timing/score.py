@@ -21,7 +21,7 @@ from analyzer.errors import CaptureError
 from analyzer.options import Options
 from analyzer.pipeline import analysis
 from analyzer.results.step_time import StepTime
-from analyzer.timing.step import step_time
+from analyzer_timing.step import step_time
 from benchmarks.accuracy.predict import inputs_of, model_of, targets_of
 from benchmarks.accuracy.sets import zoo
 from benchmarks.harness import files, pages

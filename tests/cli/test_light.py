@@ -35,7 +35,7 @@ sys.meta_path[:] = [WithoutTorch() if finder is PathFinder else finder for finde
 FORKING = """
 import json, os, onnx, networkx, scipy.optimize
 from analyzer.pipeline import analysis
-import analyzer.planning.advise, analyzer.planning.curve, analyzer.planning.fit, analyzer.planning.what_if
+import analyzer_timing.advise, analyzer.planning.curve, analyzer.planning.fit, analyzer.planning.what_if
 
 for line in sys.stdin:
     code, words, folder = json.loads(line)

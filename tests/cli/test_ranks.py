@@ -16,7 +16,7 @@ from tests.paths import MODELS, ROOT
 
 pytestmark = pytest.mark.usefixtures("forked_ranks")
 
-# What its two ranks do apart (`tests/pipeline/test_order.py`) is no error: they call the same collectives in the same order.
+# What its two ranks do apart (`tests/extensions/programs/test_order.py`) is no error: they call the same collectives in the same order.
 UNEVEN = """
 import torch, torch.distributed as dist
 

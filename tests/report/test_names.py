@@ -10,7 +10,7 @@ from analyzer.report.sentences import assumed, marks_so_far, naive_terms, uncert
 from analyzer.report.words import operator_name, pieces, sizes, span
 from analyzer.results.estimate import MarkRow, Room
 from analyzer.results.strategy import Strategy
-from analyzer.results.verification import Figure, Verification
+from analyzer_verify.results import Figure, Verification
 from tests.report.estimates import MIB, TRAINING
 
 

@@ -22,7 +22,7 @@ from analyzer.options import Options
 from analyzer.planning.allocators import side_by_side as under_allocators
 from analyzer.planning.compare import compare
 from analyzer.report import formats, palette
-from analyzer.results.verification import Figure, MarkComparison, Verification
+from analyzer_verify.results import Figure, MarkComparison, Verification
 from tests.paths import ROOT
 from tests.report.browser import chromium
 

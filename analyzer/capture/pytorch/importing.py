@@ -1,7 +1,7 @@
 """A module that a program may import while it is captured: who is told of it then.
 
-The sandbox has a function like this one of its own (`sandbox/importing.py`): it runs in Pythons without this
-package.
+The sandbox has a function like this one of its own (`analyzer_sandbox/importing.py`): it runs in Pythons
+without this package.
 """
 
 from __future__ import annotations

@@ -295,11 +295,11 @@ PATCHES: dict[str, Patch] = {
     "torch.set_autocast_enabled": Patch("a call's handler cannot see whether autocast was on for the call "
                                         "(`autocast.py`)"),
     "torch.amp.GradScaler._maybe_opt_step": Patch(
-        "in a real run, steps are taken although random weights overflow (`runs/program.py`)"
+        "in a real run, steps are taken although random weights overflow (`analyzer_verify/runs/program.py`)"
     ),
     **{
         f"torch.Tensor.{name}": Patch("in a real run, large tensors repeat one block of random values "
-                                      "(`runs/program.py`)")
+                                      "(`analyzer_verify/runs/program.py`)")
         for name in ("normal_", "uniform_")
     },
     "torch._C._cuda_jiterator_compile_and_launch_kernel": Patch(

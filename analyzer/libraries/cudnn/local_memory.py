@@ -13,10 +13,11 @@ reserves it when the kernel first runs, and does not give it back ("This size is
 
 Source: used memory after each of 1,231 convolutions on an H100, in a new process after each that kept some:
 23 did, all 22 with the second tile and those filters among them
-(`tests/data/h100/local_memory_survey.json.gz`); bytes a thread by the rule of `emulation/native/memory.c`, to
-eight. In benchmark mode NVML after each call of 88 networks and single convolutions on an H200
-(`tests/data/h200/convolution_plans.json.gz`). Not known: what decides for one input and one output channel,
-which have no such knob (1 of 24 kept 1,010 MiB); other architectures, taken to be the same; other releases.
+(`tests/data/h100/local_memory_survey.json.gz`); bytes a thread by the rule of
+`analyzer_emulation/native/memory.c`, to eight. In benchmark mode NVML after each call of 88 networks and
+single convolutions on an H200 (`tests/data/h200/convolution_plans.json.gz`). Not known: what decides for one
+input and one output channel, which have no such knob (1 of 24 kept 1,010 MiB); other architectures, taken to
+be the same; other releases.
 """
 
 from __future__ import annotations

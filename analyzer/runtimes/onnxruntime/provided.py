@@ -1,4 +1,5 @@
-"""A session's requests as ONNX Runtime's own CUDA provider made them (`emulation/inside/session.py`).
+"""A session's requests as ONNX Runtime's own CUDA provider made them
+(`analyzer_emulation/inside/session.py`).
 
 1. While the session is made, initializers come first, one request each, which are put into the file's order
    (their own is another in every process); what follows is weights that kernels lay out anew.

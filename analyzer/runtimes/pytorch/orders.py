@@ -1,16 +1,16 @@
 """Orders of events: requests and frees of threads beside the program's own may reach the allocator in others
 as well.
 
-While a checkpoint is read (`capture/pytorch/program/loading.py`) the program's own thread waits for one piece
-after the other. At every wait the threads have begun some pieces beyond the one that is waited for. How many,
-a run decides; never fewer than none. The program is simulated again with none, and with so many as go by
-while CUDA loads a kernel. Where the program asks for memory of its own for every second piece (weights stored
-in 8 or 4 bits are turned back one by one), the threads are quicker than it: it is also simulated with all of
-them read before the first is turned back (on an H200 384 of 1,136 were, and up to 476 lay there).
+While a checkpoint is read (`analyzer_programs/following/loading.py`) the program's own thread waits for one
+piece after the other. At every wait the threads have begun some pieces beyond the one that is waited for. How
+many, a run decides; never fewer than none. The program is simulated again with none, and with so many as go
+by while CUDA loads a kernel. Where the program asks for memory of its own for every second piece (weights
+stored in 8 or 4 bits are turned back one by one), the threads are quicker than it: it is also simulated with
+all of them read before the first is turned back (on an H200 384 of 1,136 were, and up to 476 lay there).
 
-NCCL's watchdog frees what it finds done at a look (`capture/pytorch/world/collectives.py`), later where steps
-are shorter than its pauses: the program is simulated again with the blocks of one look kept until the next,
-or to the end.
+NCCL's watchdog frees what it finds done at a look (`analyzer_programs/world/collectives.py`), later where
+steps are shorter than its pauses: the program is simulated again with the blocks of one look kept until the
+next, or to the end.
 
 Not modelled otherwise: threads so fast that a whole checkpoint is read before the first of it is converted;
 steps so short that the watchdog's pause is longer than two of them.

@@ -9,7 +9,7 @@ the arenas' statistics by ONNX Runtime's own interface where it has one, and the
 polled every 5 ms).
 
 `probe.so` beside this file (made of `probe.c` where there is a C compiler), or named by PROBE, tells where ONNX Runtime's interface lies.
-`arenas.py`: beside this file, or that of analyzer/emulation/inside.
+`arenas.py`: beside this file, or that of extensions/analyzer_emulation/inside.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ NOT_SCRIPTS = ("measure.py", "graphs.py", "arenas.py")
 
 def arenas_module():
     """The module that reads the arenas' statistics."""
-    places = (HERE / "arenas.py", HERE.parents[2] / "analyzer/emulation/inside/arenas.py")
+    places = (HERE / "arenas.py", HERE.parents[2] / "extensions/analyzer_emulation/inside/arenas.py")
     spec = importlib.util.spec_from_file_location("arenas", next(path for path in places if path.exists()))
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)

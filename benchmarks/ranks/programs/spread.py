@@ -14,7 +14,7 @@ from analyzer.capture.pytorch.module.step import run
 from analyzer.capture.pytorch.module.wrapping import joined, placing
 from analyzer.options import Options
 from analyzer.parallelism import parse
-from analyzer.runs.program import build
+from analyzer_verify.runs.program import build
 
 ROOT = Path(__file__).resolve().parents[3]
 

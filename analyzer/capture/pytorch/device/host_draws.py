@@ -6,9 +6,9 @@ dropped, so that what is drawn afterwards is what it will be. Nothing is drawn o
 has not seeded, nor more than `MOST`: that would take seconds.
 
 Numbers of 32 bits that are taken (`aten/src/ATen/native/cpu/DistributionTemplates.h`, `normal_fill`,
-`uniform_kernel`; `tests/capture/pytorch/device/test_host_draws.py` counts them): one for each element, two of
-eight bytes; `normal_` fills sixteen elements at a time: it fills the last sixteen again where some are left
-over, of two bytes whole sixteens; where elements lie apart it takes two for each.
+`uniform_kernel`; `tests/extensions/programs/device/test_host_draws.py` counts them): one for each element,
+two of eight bytes; `normal_` fills sixteen elements at a time: it fills the last sixteen again where some are
+left over, of two bytes whole sixteens; where elements lie apart it takes two for each.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The options' meaning to PyTorch: inputs and targets, dtype and layout, loss and optimizer.
 
-The capture and a real run (`runs/program.py`) both build their step from these.
+The capture and a real run (`analyzer_verify/runs/program.py`) both build their step from these.
 
 1. An optimizer is every class of `torch.optim` by its name in lower case; `sgdm` and `momentum` are SGD with
    momentum 0.9.

@@ -1,6 +1,6 @@
 """A program's questions about its GPU's memory, and its settings of it, while it runs without a GPU.
 
-The answers come from a `Memory`, which the allocator's simulation provides (`runtimes/pytorch/live.py`): the
+The answers come from a `Memory`, which the allocator's simulation provides (`analyzer_programs/live.py`): the
 capture knows no allocator. Without one the device answers as an empty one would.
 """
 

@@ -4,7 +4,8 @@ The branch's nodes take the next free indices, in topological order; its constan
 it makes for the If goes by the If's names. The other branch is gone, with its weights.
 
 Source: `core/optimizer/constant_folding.cc` (`ConstantFoldIfNode`), `core/graph/graph.cc`
-(`Graph::InlineIfSubgraph`). Compared with real sessions: `tests/runtimes/onnxruntime/test_branches.py`.
+(`Graph::InlineIfSubgraph`). Compared with real sessions:
+`tests/extensions/verify/onnxruntime/test_branches.py`.
 """
 
 from __future__ import annotations

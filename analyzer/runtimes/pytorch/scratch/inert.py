@@ -9,7 +9,7 @@
 4. **Multi-tensor** operators (`_foreach_*`) and fused optimizers: see
    `reduction_operators.py`.
 5. **Collectives** (`c10d`, `_c10d_functional`) work on the tensors they are given: see
-   `capture/pytorch/world`. So do FSDP's own operators, but for those in `packed.py`.
+   `analyzer_programs/world`. So do FSDP's own operators, but for those in `packed.py`.
 6. **Bookkeeping**: profiler marks, assertions, reading one value back to the host.
 7. **Kernels written in Triton** write into tensors they are given: see
    `capture/pytorch/kernels/triton_kernels.py`.

@@ -1,4 +1,4 @@
-"""Linear algebra's rules beside what PyTorch's own host code asked for under the emulated runtime (torch 2.11, `tests/emulation/programs/`
+"""Linear algebra's rules beside what PyTorch's own host code asked for under the emulated runtime (torch 2.11, `tests/extensions/emulation/programs/`
 `factorizations.py` and `decompositions.py`, whose least squares are a file of their own).
 
 2,214 calls, 5,332 and 320: float32, complex64 and complex128, one matrix to twenty, 4 to 1,100 rows.

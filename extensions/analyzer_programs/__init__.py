@@ -1,0 +1,1 @@
+"""Whole programs: scripts, ranks of a job, generation, each followed as it is."""

@@ -1,0 +1,1 @@
+"""Ways out of an error for want of memory, each followed."""

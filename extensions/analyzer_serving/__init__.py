@@ -1,0 +1,1 @@
+"""Serving engines: their memory worked out, and as they start, emulated."""

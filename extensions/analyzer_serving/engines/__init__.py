@@ -1,0 +1,1 @@
+"""The engines themselves, emulated: vLLM, SGLang."""

@@ -1,0 +1,1 @@
+"""Commands that touch a GPU."""
