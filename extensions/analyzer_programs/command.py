@@ -96,7 +96,7 @@ def _with_ways_out(
     type=_NumberOr("steps", 1, "steady", "end"),
     default=None,
     metavar="N|steady|end",
-    help="Stop after N steps, once steps repeat (steady), or at the end; else once a long program repeats.",
+    help="Stop after N steps, once steps repeat (steady), or at the end; else long repeats are left out.",
 )
 @click.option(
     "--nproc-per-node",

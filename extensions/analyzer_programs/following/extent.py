@@ -62,6 +62,7 @@ class Extent:
         # Of the last segments: operators until then, and the place in the loader.
         self._ended: deque[tuple[int, Place]] = deque(maxlen=LONGEST + 1)
         self._repeated: set[tuple[int, ...]] = set()  # kinds of the segments that were left out
+        self._moves = False  # whether what was left out would have found the allocator in another state
         self.steps = self.evaluated = 0
         self.steady: Repeats | None = None
         self.cut = self.is_ended = False
@@ -113,8 +114,8 @@ class Extent:
             return None
         repeats = self._repetition.end_segment()
         self._ended.append((self._repetition.operators, self._loaders.place))
-        if self.until.steps == "auto" and (period := self._period(repeats)):
-            self._shorten(period)
+        if self.until.steps == "auto" and (period := self._period(repeats)) and self._shorten(period):
+            self._moves |= repeats is None or repeats.alike > 0
         return repeats
 
     def _suffices(self, repeats: Repeats | None) -> bool:
@@ -133,20 +134,22 @@ class Extent:
             (len(kinds) for kinds in self._repeated if self._repetition.kinds(len(kinds)) == kinds), 0
         )
 
-    def _shorten(self, period: int) -> None:
-        """Leave out the rest of a long epoch."""
+    def _shorten(self, period: int) -> bool:
+        """Leave out the rest of a long epoch; return whether there is any."""
         assert self._repetition is not None
         if len(self._ended) <= period:
-            return
+            return False
         (before, begin), (now, place) = self._ended[-1 - period], self._ended[-1]
         every = place.drawn - begin.drawn
         if place.epoch == 0 or place.epoch != begin.epoch or every < 1:
-            return
+            return False
         rest = (self._loaders.length - place.drawn) // every * (now - before)
         if now + rest <= _LONG_OPERATORS or not self._branches.loops() or self._open() is not None:
-            return
-        if self._loaders.shorten(every):
-            self._repeated.add(self._repetition.kinds(period))
+            return False
+        if not self._loaders.shorten(every):
+            return False
+        self._repeated.add(self._repetition.kinds(period))
+        return True
 
     def _open(self) -> int | None:
         """Return the line of an `if` that most steps come to, and that always went one way."""
@@ -165,6 +168,10 @@ class Extent:
         if loaders.batches:
             batches, epochs = _count(loaders.batches, "batch", "batches"), _count(loaders.shortened, "epoch")
             left = f"; left out before: {batches} of {epochs}, like those around them"
+            if self._moves:
+                left += (
+                    ", though free memory lies elsewhere each time: the allocator may hold more in the end"
+                )
         later = f"{'later evaluations' if self.evaluated else 'any evaluation'}, what else comes later"
         rest = f"; not followed: further steps, {later}" if self.is_ended else ""
         rest = f"{left}{rest} (--until end follows all)"
