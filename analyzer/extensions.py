@@ -42,10 +42,9 @@ COMMANDS = {
 
 
 def importable() -> None:
-    """Make the extensions of a checkout importable, as an installation's are."""
-    for folder in child.FOLDERS:
-        if folder not in sys.path:
-            sys.path.append(folder)
+    """Make the extensions of a checkout importable, as an installation's are: before an installation's own,
+    which are of another core."""
+    sys.path[:0] = [folder for folder in child.FOLDERS if folder not in sys.path]
 
 
 @cache
