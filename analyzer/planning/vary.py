@@ -171,6 +171,11 @@ class _Search:
             self._tried(f"{self._option} {value:,}", value, one)
         smaller = [known for known in self._served() if known < value]
         if smaller and _runs(one) and _alike(self.known[max(smaller)], one):
+            if max(smaller) == _FIRST:
+                raise OptionError(
+                    f"{self._script} takes as much with {self._option} {_FIRST} as with {value}",
+                    f"it does not use {self._option}; name an option that it reads (argparse, or sys.argv)",
+                )
             self.flat = value
         self.known[value] = one
 

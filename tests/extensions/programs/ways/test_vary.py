@@ -180,3 +180,13 @@ def test_the_smallest_gpu_of_a_script(script: str, capsys: pytest.CaptureFixture
     assert estimate.verdict() == "does not fit"
     assert main([*words[:-1], "2GiB,1GiB", "--batch", "900"]) == 1
     assert capsys.readouterr().out.startswith("none of these GPUs surely runs ")
+
+
+def test_a_script_that_ignores_the_option_is_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "fixed.py"
+    path.write_text("import torch\ntorch.ones(1 << 20, device='cuda')\n")
+    assert main(["fit", str(path), "--vary=--batch-size", "--device", "2GiB"]) == 2
+    err = capsys.readouterr().err
+    assert "takes as much with --batch-size 1 as with 16" in err and "it does not use --batch-size" in err
