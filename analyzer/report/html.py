@@ -69,7 +69,7 @@ def _figures(estimate: Estimate, view: View) -> list[str]:
         page.heading(f"At the peak{f' ({place})' if (place := sentences.peak_place(estimate)) else ''}"),
         _breakdown(estimate),
         page.paragraph(attribution.unread(estimate), "dim"),
-        page.paragraph(sentences.growing(estimate), "dim"),
+        page.paragraph(sentences.growing(estimate) if estimate.out_of_memory is not None else "", "dim"),
         page.paragraph(sentences.fragmented(estimate), "dim"),
         page.heading("It fits with any of these, each followed") if estimate.remedies else "",
         *(page.paragraph(sentence) + page.code(typed) for sentence, typed in sentences.remedies(estimate)),

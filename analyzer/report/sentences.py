@@ -128,6 +128,8 @@ def _other_sentences(estimate: Estimate) -> list[str]:
             else "it uses no memory of a GPU"
         )
     lines += [clean(note) for note in _parts(estimate)]
+    if estimate.out_of_memory is None and estimate.growth is not None:
+        lines.append(growing(estimate))
     if displays(estimate, estimate.allowed_bytes - estimate.device_used):
         lines.append(DISPLAY)
     if not estimate.device_assumed and estimate.device in devices.names():
@@ -521,11 +523,12 @@ def _owners(estimate: Estimate) -> list[str]:
 
 
 def _parts(estimate: Estimate) -> list[str]:
-    """Return what was followed of a program that was not followed to its end; of one without memory its end
-    is known."""
+    """Return what was followed of a program that was not followed to its end, and what grows in one that has
+    room so far; of one without memory both are known."""
     if estimate.out_of_memory is not None:
         return []
-    return [note for note in estimate.notes if note.startswith(_IN_PART)]
+    grows = estimate.growth is None
+    return [note for note in estimate.notes if note.startswith(_IN_PART) or (grows and note.endswith(_GROWS))]
 
 
 def other_notes(estimate: Estimate) -> tuple[str, ...]:

@@ -100,7 +100,8 @@ def parts(
     if estimate.breakdown:
         where = f" ({place})" if (place := peak_place(estimate)) else ""
         parts += ["", Text(f"At the peak{where}", style="bold"), _breakdown(estimate, view.width)]
-        for sentence in (attribution.unread(estimate), growing(estimate), fragmented(estimate)):
+        grows = growing(estimate) if estimate.out_of_memory is not None else ""  # else beside the verdict
+        for sentence in (attribution.unread(estimate), grows, fragmented(estimate)):
             if sentence:
                 parts.append(Text(sentence, style="yellow"))
     parts += _ways_out(estimate)

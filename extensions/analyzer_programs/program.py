@@ -75,7 +75,8 @@ def follow(
     if error is None or not _is_out_of_memory(error) or one.world_size > 1:
         return analysis, error
     if progress is not None:
-        progress(f"out of memory ({analysis.estimate.peak_at or 'at the beginning'}); following it with room")
+        where = analysis.estimate.peak_at or "at the beginning"
+        progress(f"does not fit: out of memory ({where}); following it with room")
     seconds = max(_AGAIN_SECONDS, 3 * (time.monotonic() - begun))
     with apart(), unheard():
         until = "steady" if until in ("auto", "end") else until
