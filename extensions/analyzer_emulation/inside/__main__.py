@@ -50,7 +50,9 @@ class Watch:
 def beside(name: str) -> Any:
     """Import a module of this folder, whose name the program may use too."""
     folder = Path(__file__).parent
-    shared = folder.parents[1] / "values"
+    shared = next(
+        there for up in (1, 2) if (there := folder.parents[up] / "analyzer/values").is_dir()
+    )  # beside this package, or in a checkout
     spec = importlib.util.spec_from_file_location(
         "values", shared / "__init__.py", submodule_search_locations=[str(shared)]
     )
@@ -88,13 +90,17 @@ def _shown(error: BaseException) -> dict[str, str]:
 
 
 def _of_program(frames: TracebackType | None) -> TracebackType | None:
-    """Return the frames without those of this folder."""
-    if frames is None:
-        return None
-    file, rest = frames.tb_frame.f_code.co_filename, _of_program(frames.tb_next)
-    if file == "<frozen runpy>" or str(Path(file).resolve()).startswith(beside("values.own").RESOLVED):
-        return rest
-    return TracebackType(rest, frames.tb_frame, frames.tb_lasti, frames.tb_lineno)
+    """Return the frames without ours."""
+    ours, rows = beside("values.own").RESOLVED, []
+    while frames is not None:
+        rows.append(frames)
+        frames = frames.tb_next
+    first = None
+    for row in reversed(rows):
+        file = row.tb_frame.f_code.co_filename
+        if not (file == "<frozen runpy>" or str(Path(file).resolve()).startswith(ours)):
+            first = TracebackType(first, row.tb_frame, row.tb_lasti, row.tb_lineno)
+    return first
 
 
 def main() -> None:
