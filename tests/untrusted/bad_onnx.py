@@ -289,8 +289,8 @@ def _graphs() -> Iterator[tuple[str, Any]]:
     gemms = [H.make_node("Gemm", ["x", "t"], [f"y{n}"], alpha=1.0 + n) for n in range(18_000)]
     results = [_value(f"y{n}", None) for n in range(18_000)]
     yield "shared_transpose", _model([transposed, *gemms], [_x(4, 32), _value("w", [32, 32])], results)
-    copies = [H.make_node("Relu", ["x"], [f"v{n}"]) for n in range(24_000)]
-    total = H.make_node("Sum", [f"v{n}" for n in range(24_000)], ["y"])
+    copies = [H.make_node("Relu", ["x"], [f"v{n}"]) for n in range(12_000)]
+    total = H.make_node("Sum", [f"v{n}" for n in range(12_000)], ["y"])
     yield "equal_nodes", _model([*copies, total], [_x()], [_Y])
     yield "wide", _model([H.make_node("Sum", ["x"] * 100_000, ["y"])], [_x()], [_Y])
 
