@@ -286,8 +286,8 @@ def _graphs() -> Iterator[tuple[str, Any]]:
         yield f"split_{count}", _model([node], [_x(count, 4)], [_value("y0", None)], opset=18)
     yield "attributes", _one("Relu", **{f"a{n}": n for n in range(20_000)})
     transposed = H.make_node("Transpose", ["w"], ["t"], perm=[1, 0])
-    gemms = [H.make_node("Gemm", ["x", "t"], [f"y{n}"], alpha=1.0 + n) for n in range(18_000)]
-    results = [_value(f"y{n}", None) for n in range(18_000)]
+    gemms = [H.make_node("Gemm", ["x", "t"], [f"y{n}"], alpha=1.0 + n) for n in range(10_000)]
+    results = [_value(f"y{n}", None) for n in range(10_000)]
     yield "shared_transpose", _model([transposed, *gemms], [_x(4, 32), _value("w", [32, 32])], results)
     copies = [H.make_node("Relu", ["x"], [f"v{n}"]) for n in range(12_000)]
     total = H.make_node("Sum", [f"v{n}" for n in range(12_000)], ["y"])
