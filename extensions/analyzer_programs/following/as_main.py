@@ -52,16 +52,18 @@ def _streams_and_folder() -> Iterator[None]:
         os.chdir(folder)
 
 
-def _run(text: str | bytes, name: str, branches: Branches) -> object:
+def _run(text: str | bytes, name: str, branches: Branches | None) -> object:
     """Run a text as `runpy.run_path` runs a file of this name."""
+    code = compile(text, name, "exec") if branches is None else branches.compiled(text, name)
+    names = None if branches is None else branches.names
     run: Callable[..., object] = vars(runpy)["_run_module_code"]
-    return run(branches.compiled(text, name), branches.names, "__main__", pkg_name="", script_name=name)
+    return run(code, names, "__main__", pkg_name="", script_name=name)
 
 
-def _run_file(script: Path, branches: Branches) -> object:
-    if script.is_file() and script.suffix == ".py":
+def _run_file(script: Path, branches: Branches | None) -> object:
+    if branches is not None and script.is_file() and script.suffix == ".py":
         return _run(script.read_bytes(), str(script), branches)
-    return runpy.run_path(str(script), run_name="__main__")  # a folder, an archive
+    return runpy.run_path(str(script), run_name="__main__")  # a real run; a folder, an archive
 
 
 @contextlib.contextmanager
@@ -73,7 +75,8 @@ def as_main(
     branches: Branches | None = None,
 ) -> Iterator[Callable[[], object]]:
     """Yield a function that runs the script as `python SCRIPT ARGUMENTS`, or `python -m MODULE`, would.
-    text: what is run in the place of the script's own. branches: hears which sides of its `if`s run.
+    text: what is run in the place of the script's own. branches: hears which sides of its `if`s run;
+    None: the script runs as it is.
 
     Arguments, path, environment, working folder, streams, `__main__` and torch's global settings are the
     caller's again afterwards.
@@ -97,9 +100,9 @@ def as_main(
         # This process's earlier imports may have frozen cuDNN's flags; the program's own have not.
         with _streams_and_folder(), torch.backends.__allow_nonbracketed_mutation():
             if text is not None:
-                yield lambda: _run(text, str(script), branches or Branches())
+                yield lambda: _run(text, str(script), branches)
             elif isinstance(script, Path):
-                yield lambda: _run_file(script, branches or Branches())
+                yield lambda: _run_file(script, branches)
             else:
                 yield lambda: runpy.run_module(script, run_name="__main__", alter_sys=True)
     finally:

@@ -5,8 +5,8 @@ repeat, so that what comes behind it (a last smaller batch, an evaluation, the n
    more as keep steps of several batches whole (gradient accumulation).
 2. A batch of another number of samples than the one before is never left out.
 
-Not modelled: a program that counts batches (an evaluation every 500 steps) comes to that later, or not at
-all: what was left out is said beside the verdict. Data without a length are not shortened.
+Not modelled: a program whose sizes follow the count of batches without an `if` (`extent.py` looks for those):
+it comes to them later. Data without a length are not shortened.
 Source: `torch/utils/data/dataloader.py` (`_BaseDataLoaderIter._next_index`).
 """
 
