@@ -112,17 +112,18 @@ class EngineChoice:
         job: Rank | None = None,
     ) -> Answer:
         """Analyse a whole program, as one rank of a job. Raises AnalyzerError."""
+        sessions = has_sessions(script)
+        alone = sessions and has_sessions_alone(script)
 
         def trace() -> Answer:
             follow = extensions.required("engines", "trace", "a whole program")
             analysis, error = follow(script, args, options, environment, until, job, self)
             analysis = diagnosed(analysis)
-            if has_sessions(script):
+            if sessions:
                 estimate = replace(analysis.estimate, caveats=(*analysis.estimate.caveats, _SESSIONS))
                 analysis = replace(analysis, estimate=estimate)
             return Answer(analysis.estimate, analysis, error)
 
-        alone = has_sessions_alone(script)
         several = job is not None and job.world_size > job.local_world_size
         return self._answer(
             trace,
