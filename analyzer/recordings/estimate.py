@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from analyzer.allocators.pytorch.caching import SMALL_BYTES
-from analyzer.devices import DeviceProfile, load
+from analyzer.devices import load
 from analyzer.errors import InputError
 from analyzer.graph import Graph
 from analyzer.liveness.naive import Naive
@@ -32,9 +32,9 @@ from analyzer.recordings.snapshot import DeviceRecord, Snapshot, read
 from analyzer.recordings.trace import OOM
 from analyzer.results.estimate import Estimate
 from analyzer.results.recording import FailedRequest, Holding, Hole, Recording
-from analyzer.runtimes import base
 from analyzer.runtimes.base import Description, Prediction, Source
 from analyzer.runtimes.events import Malloc
+from analyzer.runtimes.happened import Happened, no_allocator
 
 ENGINE = "recording"
 _UNKNOWN = "not known"  # of what kind blocks are
@@ -128,17 +128,9 @@ class _Describer:
         return str(self._of(key)[2])
 
 
-class _Recorded(base.Runtime):
-    """PyTorch itself: what it did is known."""
-
+class _Recorded(Happened):
     name = "pytorch"
     frameworks = ("pytorch",)
-
-    def predict(self, source: Source, options: Options, profile: DeviceProfile) -> Prediction:
-        """Return what was recorded."""
-        del options, profile
-        assert source.prediction is not None
-        return source.prediction
 
 
 def _estimate(
@@ -157,7 +149,7 @@ def _estimate(
     trained = bool(snapshot.step_ends)
     prediction = Prediction(
         events=replayed.events,
-        allocator=_none,
+        allocator=no_allocator,
         device_used=lambda simulation: simulation.peak_reserved,
         simulation=simulation,
         describe=describe.description,
@@ -209,10 +201,6 @@ def _of_unknown_kinds(estimate: Estimate) -> Estimate:
         ),
         timeline=replace(course, category=tuple(_UNKNOWN if name else "" for name in course.category)),
     )
-
-
-def _none() -> Any:
-    raise AssertionError("what happened is not simulated again")
 
 
 def _parted(replayed: Replay) -> str:

@@ -17,9 +17,9 @@ from analyzer.liveness.naive import Naive
 from analyzer.options import Options
 from analyzer.pipeline.assemble import Captured, assemble
 from analyzer.results.estimate import Estimate
-from analyzer.runtimes import base
 from analyzer.runtimes.base import Description, Prediction, Source
 from analyzer.runtimes.events import Malloc
+from analyzer.runtimes.happened import Happened, no_allocator
 from analyzer.runtimes.timeline import Failure, Simulation
 from analyzer_emulation.replay import replayed, without_folder
 from analyzer_emulation.step import time_of
@@ -51,7 +51,7 @@ def estimate_of(
     kinds = {"optimizer": "train"} if record["steps"] else {}
     prediction = Prediction(
         events=events,
-        allocator=_none,
+        allocator=no_allocator,
         device_used=lambda simulation: besides + simulation.peak_reserved,
         simulation=simulation,
         describe=lambda malloc: places.get(malloc.key, Description(malloc.label)),
@@ -94,22 +94,10 @@ def estimate_of(
     )
 
 
-class _Emulated(base.Runtime):
-    """PyTorch itself: what it did is known."""
-
+class _Emulated(Happened):
     name = "pytorch"
     frameworks = ("pytorch",)
     depends_on = ("torch", "cuda")
-
-    def predict(self, source: Source, options: Options, profile: DeviceProfile) -> Prediction:
-        """Return the prediction made from the emulated run."""
-        del options, profile
-        assert source.prediction is not None
-        return source.prediction
-
-
-def _none() -> Any:
-    raise AssertionError("what happened is not simulated again")
 
 
 # No clock tells here how a step beside a GPU compares with the watchdog's pauses (`native/watchdog.c`), or

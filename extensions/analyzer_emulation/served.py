@@ -22,9 +22,9 @@ from analyzer.liveness.naive import Naive
 from analyzer.options import Options
 from analyzer.pipeline.assemble import Captured, assemble
 from analyzer.results.estimate import Estimate
-from analyzer.runtimes import base
 from analyzer.runtimes.base import HeldAfter, Prediction, Source
 from analyzer.runtimes.events import AllocationEvent, EmptyCache, Event, Free, Malloc
+from analyzer.runtimes.happened import Happened, no_allocator
 from analyzer.runtimes.timeline import Alive, Failure, HeldRange, SimulatedMark, Simulation
 from analyzer_emulation.serving_notes import notes_on
 
@@ -130,7 +130,7 @@ class _Course:
         return Simulation(
             marks=tuple(self.marks),
             peak_allocated=self.peak,
-            peak_reserved=max((request.most_held for request in self.requests), default=0),
+            peak_reserved=self.figures()[0],
             peak_requested=self.peak,
             peak_position=self.peak_position,
             peak_phase=str(phase),
@@ -173,7 +173,7 @@ def estimate_of_sessions(
     most_device = max((request.most_device for request in course.requests), default=0)
     prediction = Prediction(
         events=tuple(course.events),
-        allocator=_none,
+        allocator=no_allocator,
         device_used=lambda _: most_device,
         simulation=simulation,
         after_runs=tuple(
@@ -220,22 +220,10 @@ def estimate_of_sessions(
     )
 
 
-class _Emulated(base.Runtime):
-    """ONNX Runtime itself: what it did is known."""
-
+class _Emulated(Happened):
     name = "onnxruntime"
     frameworks = ("onnx",)
     depends_on = ("onnxruntime", "cuda")
-
-    def predict(self, source: Source, options: Options, profile: DeviceProfile) -> Prediction:
-        """Return the prediction made from the emulated run."""
-        del options, profile
-        assert source.prediction is not None
-        return source.prediction
-
-
-def _none() -> Any:
-    raise AssertionError("what happened is not simulated again")
 
 
 def _orders(courses: Sequence[_Course]) -> tuple[str, ...]:
