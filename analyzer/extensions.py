@@ -12,10 +12,13 @@ import sys
 from collections.abc import Mapping
 from functools import cache
 from importlib.util import find_spec
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from analyzer import child
 from analyzer.errors import MissingDependencyError
+
+if TYPE_CHECKING:
+    from importlib import metadata
 
 # Whose each is, for the sentence where its package is not installed: group, name -> package.
 _PACKAGES = {
@@ -47,14 +50,18 @@ def importable() -> None:
     sys.path[:0] = [folder for folder in child.FOLDERS if folder not in sys.path]
 
 
-@cache
-def announced(group: str) -> Mapping[str, Any]:
-    """Return the entry points of a group by their names ("commands"). The first distribution's counts."""
+def entries(group: str) -> tuple[metadata.EntryPoint, ...]:
+    """Return the entry points of a group ("runtimes"), as they are announced now."""
     from importlib import metadata  # which costs as much as click
 
     importable()
-    entries = metadata.entry_points(group=f"analyzer.{group}")
-    return {entry.name: entry for entry in reversed(tuple(entries)) if _is_there(entry.value)}
+    return tuple(metadata.entry_points(group=f"analyzer.{group}"))
+
+
+@cache
+def announced(group: str) -> Mapping[str, Any]:
+    """Return the entry points of a group by their names ("commands"). The first distribution's counts."""
+    return {entry.name: entry for entry in reversed(entries(group)) if _is_there(entry.value)}
 
 
 def _is_there(value: str) -> bool:

@@ -21,10 +21,10 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
-from importlib import import_module, metadata
+from importlib import import_module
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
-from analyzer import releases
+from analyzer import extensions, releases
 from analyzer.allocators import Allocator
 from analyzer.devices import DeviceProfile
 from analyzer.devices.contexts import of_release
@@ -35,6 +35,8 @@ from analyzer.runtimes.events import AllocationEvent, Malloc
 from analyzer.runtimes.timeline import Simulation
 
 if TYPE_CHECKING:
+    from importlib import metadata
+
     from analyzer.onnx.model import ShapedModel
     from analyzer.runtimes.batches import Batches, ParametricCapture
     from analyzer.runtimes.rules import Rule
@@ -287,7 +289,7 @@ def names() -> tuple[str, ...]:
 
 def plugins() -> tuple[str, ...]:
     """Return the names of the registered and announced runtimes, without those that are built in."""
-    all_names = dict.fromkeys((*_registered, *(entry.name for entry in _announced())))
+    all_names = dict.fromkeys((*_registered, *(entry.name for entry in extensions.entries("runtimes"))))
     return tuple(name for name in all_names if name not in _OWN)
 
 
@@ -303,7 +305,7 @@ def named(name: str) -> Runtime:
         module, _, attribute = _OWN[name].partition(":")
         runtime: Runtime = getattr(import_module(module), attribute)()
         return runtime
-    for entry in _announced():
+    for entry in extensions.entries("runtimes"):
         if entry.name == name:
             return _loaded(entry)
     raise OptionError(
@@ -348,7 +350,3 @@ def _loaded(entry: metadata.EntryPoint) -> Runtime:
             "its package must announce one; uninstall it until it does",
         )
     return runtime
-
-
-def _announced() -> tuple[metadata.EntryPoint, ...]:
-    return tuple(metadata.entry_points(group="analyzer.runtimes"))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -53,7 +54,7 @@ def announced(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         groups.append(group)
         return (Entry("pytorch"), Entry("theirs"))
 
-    monkeypatch.setattr(base.metadata, "entry_points", entry_points)
+    monkeypatch.setattr(metadata, "entry_points", entry_points)
     monkeypatch.setattr(base, "_registered", {})
     return groups
 
