@@ -18,21 +18,12 @@ from types import FrameType
 from typing import Any
 
 import torch
+from values.frames import variables_of
 from values.own import RESOLVED
 
 _FOLDERS = (f"{Path(torch.__file__).parent.resolve()}/", *RESOLVED)
 _OWN = (*_FOLDERS, "<frozen ", "<string>")
 _PHASES = {"zero_grad": "zero_grad", "step": "optimizer", "clip_grad_norm_": "optimizer"}
-
-
-def _self(frame: FrameType) -> Any:
-    """Return the method's object. Before Python 3.13 (PEP 667) what is asked for is a copy that the frame
-    keeps, and with it every tensor among its variables, past its time: it is emptied at once."""
-    variables = frame.f_locals
-    instance = variables.get("self")
-    if sys.version_info < (3, 13):
-        variables.clear()
-    return instance
 
 
 class SourcePlaces:
@@ -85,7 +76,7 @@ class SourcePlaces:
             if not line and not self._is_library(code.co_filename):
                 line = f"{code.co_filename}:{frame.f_lineno}"
             if code.co_name == "forward" and code.co_varnames[:1] == ("self",):
-                module = _self(frame)
+                module = variables_of(frame).get("self")
                 if isinstance(module, torch.nn.Module):
                     inner = module if inner is None else inner
                     outer = module

@@ -9,6 +9,7 @@ import torch
 
 from analyzer.capture.pytorch.module.blocks import repeated
 from analyzer.graph.calls import ModelCall
+from analyzer.values.frames import variables_of
 
 
 def called_as(module: torch.nn.Module, frame: FrameType | None, args: Any, kwargs: Any) -> ModelCall:
@@ -31,10 +32,5 @@ def called_as(module: torch.nn.Module, frame: FrameType | None, args: Any, kwarg
 
 def _variable(frame: FrameType, module: torch.nn.Module) -> str:
     """Return the name of the frame's variable, or its module's, that holds the model; "" for none."""
-    for variables in (frame.f_locals, frame.f_globals):
-        name = next((name for name, value in variables.items() if value is module), "")
-        if type(variables) is dict and variables is not frame.f_globals:
-            variables.clear()  # until Python 3.12 a copy that the frame keeps, and with it every tensor
-        if name:
-            return name
-    return ""
+    every = (*variables_of(frame).items(), *frame.f_globals.items())
+    return next((name for name, value in every if value is module), "")

@@ -18,6 +18,8 @@ from typing import Any
 
 import torch
 
+from analyzer.values.frames import variables_of
+
 # The first steps, then every power of two.
 _FIRST = 4
 _KINDS = (list, deque, dict)
@@ -66,14 +68,10 @@ class Owners:
 
 def _of_function(frame: FrameType) -> list[tuple[str, Any]]:
     """Return the containers of a function's variables; none of one that asks for them by `locals()`: it may
-    keep the very dictionary that is emptied here."""
+    keep the very dictionary that `variables_of` empties."""
     if not frame.f_code.co_flags & inspect.CO_OPTIMIZED or "locals" in frame.f_code.co_names:
         return []
-    names = frame.f_locals
-    containers = list(_containers(names))
-    if type(names) is dict:
-        names.clear()  # until Python 3.12 a copy that the frame keeps, and with it every tensor
-    return containers
+    return list(_containers(variables_of(frame)))
 
 
 def _containers(names: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
