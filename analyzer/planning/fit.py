@@ -226,7 +226,7 @@ def by_analyses(
         return known[batch].within(known[batch].allowed_bytes) and not known[batch].doubt
 
     def surely(batch: int) -> bool:
-        return known[batch].verdict() == "fits"
+        return runs(batch) and known[batch].verdict() == "fits"
 
     if workload.config:
         if start == 1 and runs(1):
@@ -248,10 +248,10 @@ def by_analyses(
         _try_beyond(batch, runs, known)
     perhaps = batch
     if batch and beyond and not known[batch].at_least:
-        low = max((size for size in known if size < batch and runs(size) and surely(size)), default=0)
+        low = max((size for size in known if size < batch and surely(size)), default=0)
         if not surely(batch):
-            batch = galloped(batch - 1, low, batch, lambda size: runs(size) and surely(size))
-        batch = _below_doubt(batch, lambda size: runs(size) and surely(size), known)
+            batch = galloped(batch - 1, low, batch, surely)
+        batch = _below_doubt(batch, surely, known)
     if beyond and not known[by_figures or start].at_least:
         perhaps = _perhaps(by_figures, runs, known)
     perhaps = max(perhaps, by_figures)

@@ -51,6 +51,7 @@ _READING = "sum mean prod max min amax amin any all std var norm equal allclose"
 _COMPARING = "lt le gt ge eq ne abs relu bernoulli nonzero count_nonzero"
 _OPERATORS = "__lt__ __le__ __gt__ __ge__ __eq__ __ne__"
 _LAYOUTS = "coo csr csc bsr bsc compressed"
+MAKING_SPARSE = frozenset(getattr(torch, f"sparse_{layout}_tensor") for layout in _LAYOUTS.split())
 READERS = frozenset(
     {
         *(
@@ -61,7 +62,7 @@ READERS = frozenset(
         *(getattr(torch.Tensor, name) for name in _OPERATORS.split()),
         torch.Tensor.to_sparse,
         *(getattr(torch.Tensor, f"to_sparse_{layout}") for layout in ("csr", "csc", "bsr", "bsc")),
-        *(getattr(torch, f"sparse_{layout}_tensor") for layout in _LAYOUTS.split()),
+        *MAKING_SPARSE,
     }
 )
 _ARITHMETIC = "mul div add sub true_divide pow sqrt exp log neg reciprocal clone"
@@ -73,7 +74,6 @@ COMPUTING = frozenset(
         *(getattr(torch.Tensor, name) for name in _OF_OPERATORS.split()),
     }
 )
-MAKING_SPARSE = frozenset(getattr(torch, f"sparse_{layout}_tensor") for layout in _LAYOUTS.split())
 _DRAWN = {torch.rand: even_numbers, torch.randn: normal_numbers}
 
 
