@@ -213,7 +213,7 @@ def _as_typed() -> str:
 
 def _answer_and_verdicts(known: Sequence[Estimate], subject: str, more: str) -> tuple[str, int]:
     """Return the answer on the last GPU analysed, with the verdicts on all, and the exit code."""
-    from analyzer.report.sentences import verdicts
+    from analyzer.report.verdicts import verdicts
 
     last = known[-1]
     none = last.verdict() != "fits" or last.incomplete is not None or bool(last.unreached)
@@ -293,7 +293,7 @@ def _varied(
     Raises AnalyzerError if all fail."""
     from analyzer.engines.choice import EngineChoice
     from analyzer.planning.vary import largest_by_option
-    from analyzer.report.sentences import verdicts
+    from analyzer.report.verdicts import verdicts
 
     def tried(value: str, _: int, estimate: Estimate) -> None:
         if not options["quiet"]:

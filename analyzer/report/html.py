@@ -16,6 +16,7 @@ from typing import Any
 from analyzer.report import attribution, moments, page, palette, sentences
 from analyzer.report.formats import PLAIN, View
 from analyzer.report.speed import number
+from analyzer.report.verdicts import verdicts
 from analyzer.report.words import clean, duration, folded, operator_name, percent, size, span
 from analyzer.results.estimate import Estimate
 
@@ -37,10 +38,7 @@ _TIMED = 8
 def render(estimate: Estimate, view: View = PLAIN, besides: str = "") -> str:
     """Return the estimate as one self-contained HTML page. besides: HTML above its course."""
     body = [
-        *(
-            page.verdict(holds, sentence)
-            for holds, sentence in sentences.verdicts(estimate, view.budget_bytes)
-        ),
+        *(page.verdict(holds, sentence) for holds, sentence in verdicts(estimate, view.budget_bytes)),
         *(page.verdict(False, message) for message in estimate.caveats),
         page.paragraph(f"device: {estimate.device_note}" if estimate.device_note else "", "dim"),
         besides,

@@ -10,6 +10,7 @@ from __future__ import annotations
 from analyzer.report import attribution, page, sentences
 from analyzer.report.formats import PLAIN, View
 from analyzer.report.palette import LIGHT
+from analyzer.report.verdicts import verdicts
 from analyzer.report.words import mib, percent, size
 from analyzer.results.estimate import Estimate
 
@@ -18,9 +19,9 @@ _BAR_WIDTH = 200
 
 def render(estimate: Estimate, view: View = PLAIN) -> str:
     """Return the HTML fragment for a notebook cell."""
-    verdicts = "".join(
+    verdict = "".join(
         f"<p><strong>{page.text(sentence)}</strong></p>"
-        for _, sentence in sentences.verdicts(estimate, view.budget_bytes)
+        for _, sentence in verdicts(estimate, view.budget_bytes)
     )
     figures = page.table(
         ("estimate", "bytes", "MiB", ""),
@@ -56,7 +57,7 @@ def render(estimate: Estimate, view: View = PLAIN) -> str:
     )
     subject = page.text(" · ".join(sentences.subject(estimate)))
     return (
-        f"<div><p>{subject}</p>{verdicts}{figures}{peak}"
+        f"<div><p>{subject}</p>{verdict}{figures}{peak}"
         f"<details><summary>Largest tensors at the peak</summary>{tensors}</details></div>"
     )
 

@@ -11,9 +11,10 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from analyzer.report import difference as differences
-from analyzer.report import html, overlay, page, plan, sentences, speed
+from analyzer.report import html, overlay, page, plan, speed
 from analyzer.report import strategies as plans
 from analyzer.report.formats import PLAIN, View
+from analyzer.report.verdicts import verdicts
 from analyzer.report.words import clean, mib, percent, size
 
 if TYPE_CHECKING:
@@ -140,7 +141,7 @@ def strategies(ways: Sequence[Strategy], _: View = PLAIN) -> str:
     numbers = (*range(2, 6 + pressed + len(times)), len(heads) - 1)
     failed = [f"{strategy.name}: {strategy.error}" for strategy in ways if strategy.estimate is None]
     body = [
-        *(page.verdict(holds, sentence) for holds, sentence in sentences.verdicts(base, None)),
+        *(page.verdict(holds, sentence) for holds, sentence in verdicts(base, None)),
         page.paragraph(
             "" if base.verdict() == "fits" or unlimited else plans.advice(plans.cheapest(ways), base, 1000)
         ),

@@ -15,7 +15,8 @@ from analyzer.report.attribution import name_and_origin
 from analyzer.report.columns import Column, table, within
 from analyzer.report.csv import csv_text
 from analyzer.report.formats import PLAIN, View
-from analyzer.report.sentences import DISPLAY, displays, refusals, subject, uncounted
+from analyzer.report.sentences import subject
+from analyzer.report.verdicts import DISPLAY, displays, refusals, uncounted
 from analyzer.report.words import clean, folded, mib, operator_name, percent, pieces, size
 
 if TYPE_CHECKING:

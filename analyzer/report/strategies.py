@@ -11,7 +11,8 @@ from analyzer.report import speed
 from analyzer.report.columns import Column, room_of, table, within
 from analyzer.report.csv import csv_records
 from analyzer.report.formats import PLAIN, View
-from analyzer.report.sentences import subject, uncounted
+from analyzer.report.sentences import subject
+from analyzer.report.verdicts import uncounted
 from analyzer.report.words import clean, mib, percent, size
 
 if TYPE_CHECKING:

@@ -34,8 +34,8 @@ from analyzer.report.sentences import (
     subject,
     sureness,
     uncertain,
-    verdicts,
 )
+from analyzer.report.verdicts import verdicts
 from analyzer.report.words import clean, folded, mib, operator_name, percent, size, tail, unit
 
 if TYPE_CHECKING:

@@ -6,7 +6,8 @@ from dataclasses import replace
 
 from analyzer.report import formats, html
 from analyzer.report.formats import PLAIN, View
-from analyzer.report.sentences import assumed, marks_so_far, naive_terms, uncertain, verdicts
+from analyzer.report.sentences import assumed, marks_so_far, naive_terms, uncertain
+from analyzer.report.verdicts import verdicts
 from analyzer.report.words import operator_name, pieces, sizes, span
 from analyzer.results.estimate import MarkRow, Room
 from analyzer.results.strategy import Strategy

@@ -12,7 +12,7 @@ import analyzer
 from analyzer.report import formats
 from analyzer.report.formats import View
 from analyzer.report.plan import curve_text, kink_lines
-from analyzer.report.sentences import verdicts
+from analyzer.report.verdicts import verdicts
 from analyzer.results.curve import Curve, Kink, Row, Slope
 from analyzer.spec import TensorSpec
 from tests.report.estimates import TRAINING

@@ -30,6 +30,7 @@ from analyzer.report import attribution, folded, html, sentences, text, trace, w
 from analyzer.report import csv as csv_report
 from analyzer.report import json as json_report
 from analyzer.report.formats import View
+from analyzer.report.verdicts import verdicts
 from analyzer.results.estimate import Estimate, OutOfMemory
 from tests.paths import ROOT
 from tests.report.estimates import GOLDEN, INFERENCE, MIB, TRAINING, UNKNOWN, hostile
@@ -257,7 +258,7 @@ def test_json_keys() -> None:
 
 def test_what_an_unknown_operator_takes_has_no_bound() -> None:
     """Every figure is a lower bound, in every form, and nothing fits for certain."""
-    assert [said for _, said in sentences.verdicts(UNKNOWN, 90 * MIB)] == [
+    assert [said for _, said in verdicts(UNKNOWN, 90 * MIB)] == [
         "may not fit: at least 60.0 MiB of 100.0 MiB on h200, not counting what custom::op and 1 more take for themselves",
         "may be over budget: at least 60.0 MiB of 90.0 MiB allowed, not counting what custom::op and 1 more take for themselves",
     ]

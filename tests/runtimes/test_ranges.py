@@ -11,7 +11,7 @@ from analyzer.allocators import create
 from analyzer.cli._estimates import exit_code
 from analyzer.devices import load
 from analyzer.graph import Category
-from analyzer.report import sentences
+from analyzer.report.verdicts import verdicts
 from analyzer.runtimes.base import Limit, Prediction
 from analyzer.runtimes.events import AllocationEvent, Free, Malloc
 from analyzer.runtimes.ranges import (
@@ -224,9 +224,7 @@ def test_what_the_driver_may_keep_is_nobodys(capacity_mib: int, budget_mib: int 
     )  # fmt: skip
     assert estimate.verdict() == verdict
     if verdict == "may not fit" and budget_mib is None:
-        assert sentences.verdicts(estimate)[0][1].endswith(
-            "and 1.3 GiB, and the driver may keep 26.4 MiB more of it"
-        )
+        assert verdicts(estimate)[0][1].endswith("and 1.3 GiB, and the driver may keep 26.4 MiB more of it")
 
 
 @pytest.mark.parametrize(
@@ -242,7 +240,7 @@ def test_what_another_driver_would_have_to_give(capacity_mib: int, verdict: str)
     assert (estimate.verdict(), estimate.fits()) == (verdict, capacity_mib >= 1200)
     assert replace(estimate, budget_bytes=1100 * MIB).verdict() == "does not fit"  # a budget does not grow
     if verdict == "may not fit":
-        assert sentences.verdicts(estimate)[0][1].endswith("and the driver may have 50.0 MiB more")
+        assert verdicts(estimate)[0][1].endswith("and the driver may have 50.0 MiB more")
 
 
 def test_how_much_less_and_more_there_may_be() -> None:
@@ -267,7 +265,7 @@ def test_the_exit_code() -> None:
     assert exit_code(estimate, None, False) == 0
     assert exit_code(replace(estimate, budget_bytes=1400 * MIB), None, False) == 0
     assert exit_code(replace(estimate, budget_bytes=1250 * MIB), None, False) == 1
-    assert sentences.verdicts(estimate)[0] == (
+    assert verdicts(estimate)[0] == (
         False,
         "may not fit: 1.2 GiB of 1.2 GiB on h200, between 1.1 GiB and 1.3 GiB",
     )

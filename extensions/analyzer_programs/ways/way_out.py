@@ -26,7 +26,7 @@ from analyzer.allocators.pytorch.caching import PyTorchAllocator
 from analyzer.analysis import Analysis
 from analyzer.graph import Phase
 from analyzer.options import Options
-from analyzer.report.sentences import verdicts
+from analyzer.report.verdicts import verdicts
 from analyzer.report.words import size
 from analyzer.results.diagnosis import Remedy
 from analyzer.runtimes.under_settings import SETTINGS, setting_name, under_setting

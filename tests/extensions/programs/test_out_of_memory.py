@@ -11,7 +11,8 @@ import pytest
 
 import analyzer
 from analyzer.cli import main
-from analyzer.report.sentences import fragmented, uncertain, verdicts
+from analyzer.report.sentences import fragmented, uncertain
+from analyzer.report.verdicts import verdicts
 from analyzer.results.estimate import UNREAD, Estimate
 from analyzer_programs import program
 from tests.paths import ROOT
