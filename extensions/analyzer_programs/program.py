@@ -157,7 +157,7 @@ def watched(
     where it does not get steady. text: what is run in the place of the script's own. collects: Python's
     garbage collector runs by itself."""
     one = job or Rank()
-    if until not in ("auto", "end", "steady") and (isinstance(until, (bool, str)) or until < 1):
+    if until not in ("auto", "end", "steady", "played") and (isinstance(until, (bool, str)) or until < 1):
         raise OptionError(
             f"until is {until!r}", 'give "auto", "end", "steady", or a number of optimizer steps'
         )
