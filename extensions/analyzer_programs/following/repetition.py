@@ -57,7 +57,7 @@ LAYOUTS = 64
 # fewer of long ones, down to the fewest, as many operators being as much evidence.
 ENOUGH, FEWEST, _OPERATORS = 16, 6, 25_000
 # Segments alike before the next ones are played, and the most optimizer steps that are.
-_TRIED, _MOST_PLAYED = 4, 128
+_TRIED, _MOST_PLAYED = 2, 128
 # Bytes of a tensor that may be left by every segment: a loss or two kept in a list.
 _SMALL_BYTES, _SMALL_GROWTH = 512, 2048
 # Bytes, whether on the device, number among equals.
