@@ -193,7 +193,8 @@ class Extent:
                     ", though free memory lies elsewhere each time: the allocator may hold more in the end"
                 )
         later = f"{'later evaluations' if self.evaluated else 'any evaluation'}, what else comes later"
-        rest = f"; not followed: further steps, {later}" if self.is_ended else ""
+        more = f"; not followed, so the whole run may take more: further steps, {later}"
+        rest = more if self.is_ended else ""
         rest = f"{left}{rest} (--until end follows all)"
         if self.is_ended and self.until.steps == "auto":
             line = self._open()
