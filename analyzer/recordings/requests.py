@@ -5,7 +5,7 @@
    printed.
 2. Requests for the same purpose and of the same size are one, with their number, also of several layers
    ("layers.*.mlp"). Those at the message's own line, or node, come first.
-3. What the estimate takes in all is said with the smallest known GPU that has so much.
+3. The estimate's whole need stands beside the smallest known GPU that has so much.
 """
 
 from __future__ import annotations
