@@ -342,7 +342,7 @@ def _breakdown(estimate: Estimate) -> str:
 
 
 def _tables(estimate: Estimate, view: View) -> list[str]:
-    """Return the largest tensors, where no script lists all of them, and the named events."""
+    """Return the largest tensors, equal ones in a row, and the named events."""
     tensors = (
         (
             size(row.nbytes),
@@ -357,23 +357,17 @@ def _tables(estimate: Estimate, view: View) -> list[str]:
         for mark in sentences.marks_so_far(estimate)
     )
     left = [(page.text(name), *map(size, figures)) for name, *figures in sentences.rows_after_runs(estimate)]
+    headings = (
+        sentences.size_heading(estimate),
+        "shape, type",
+        "category, phase",
+        "tensor or module",
+        "operator, line",
+        "rule",
+    )
+    largest = (page.heading("Largest tensors at the peak"), page.table(headings, tensors, (0,), "cards"))
     return [
-        '<div class="unscripted">',
-        page.heading("Largest tensors at the peak"),
-        page.table(
-            (
-                sentences.size_heading(estimate),
-                "shape, type",
-                "category, phase",
-                "tensor or module",
-                "operator, line",
-                "rule",
-            ),
-            tensors,
-            (0,),
-            "cards",
-        ),
-        "</div>",
+        *(largest if estimate.tensors and view.top else ()),
         *(
             (
                 page.heading("Named events"),

@@ -46,4 +46,6 @@ def test_equal_rows_of_a_page_are_one() -> None:
     row = replace(TRAINING.tensors[0], name="h.0.weight", module="h.0")
     rows = (row, replace(row, name="h.1.weight", module="h.1"))
     page = str(formats.render("estimate", "html", replace(TRAINING, tensors=rows)))
-    assert "h.*.weight x2" in page.replace("<wbr>", "")
+    assert "h.*.weight x2" in page.replace("<wbr>", "") and "unscripted" not in page
+    bare = str(formats.render("estimate", "html", replace(TRAINING, tensors=rows), formats.View(top=0)))
+    assert "Largest tensors" in page and "Largest tensors" not in bare
