@@ -15,10 +15,8 @@ import re
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import replace
-from math import prod
 from typing import TYPE_CHECKING
 
-from analyzer.graph.dtype import BITS, nbytes_of
 from analyzer.report.words import clean, operator_name, size, tail
 from analyzer.results.estimate import UNREAD
 
@@ -91,10 +89,8 @@ def shape_and_type(row: TensorRow, room: int | None = None) -> str:
     """Return a tensor's shape and type; of one in an arena's chunk, which may be larger than it, also its own
     bytes. room: characters there are for it."""
     shape = "x".join(map(str, row.shape)) or ("scalar" if row.dtype else "-")
-    own = ""
-    if row.rule.startswith("ort-") and row.shape and row.dtype in BITS:
-        nbytes = nbytes_of(prod(row.shape), row.dtype)
-        own = f", {size(nbytes)}" if size(nbytes) != size(row.nbytes) else ""
+    in_chunk = row.rule.startswith("ort-") and row.own_bytes and size(row.own_bytes) != size(row.nbytes)
+    own = f", {size(row.own_bytes)}" if in_chunk else ""
     kind = clean(row.dtype)
     width = 20 if room is None else max(8, min(20, room - len(kind) - len(own) - 1))
     return f"{tail(shape, width)} {kind}{own}".rstrip()
