@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import ast
 import io
+import itertools
 import json
 import re
 import tokenize
@@ -66,7 +67,8 @@ def _rooms() -> dict[str, list[Path]]:
         for path in sorted(folder.rglob("*.py")):
             inside = path.relative_to(folder).parts
             rooms.setdefault(f"{package}/{inside[0]}" if len(inside) > 1 else package, []).append(path)
-    rooms["docs"] = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+    pages = (ROOT / "docs").glob("*.md"), (ROOT / "docs/questions").glob("*.md")
+    rooms["docs"] = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted(itertools.chain(*pages))]
     return rooms
 
 

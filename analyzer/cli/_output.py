@@ -198,14 +198,25 @@ def working(what: str, quiet: bool = False) -> Iterator[Callable[[str], None]]:
     """Around long work: send prints to stderr; yield a function that reports progress.
 
     Off a terminal a line says so now and then, where it takes long. Yields a function that takes a short text
-    about the current stage.
+    about the current stage; a verdict (`DOES_NOT_FIT`) is a line at once.
     """
+    from analyzer.report.verdicts import DOES_NOT_FIT
+
     spinner = None if quiet or not sys.stderr.isatty() else _Spinner(f"analysing {clean(what)}")
     lines = None if quiet or spinner else _Lines(what)
     shown = spinner or lines
+
+    def tell(stage: str) -> None:
+        if shown is None:
+            return
+        if stage.startswith(DOES_NOT_FIT):
+            complain(*stage.split(": ", maxsplit=1))
+        else:
+            shown.tell(stage)
+
     try:
         with redirect_stdout(sys.stderr):
-            yield shown.tell if shown else lambda _: None
+            yield tell
     except SystemExit as error:
         raise TargetError(
             f"{what} ended the program (exit code {error.code}) while it was analysed",

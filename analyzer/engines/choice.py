@@ -118,16 +118,18 @@ class EngineChoice:
         def trace() -> Answer:
             follow = extensions.required("engines", "trace", "a whole program")
             analysis, error = follow(script, args, options, environment, until, job, self)
-            analysis = diagnosed(analysis)
+            if until != "played":  # one of many tries, whose figures alone count
+                analysis = diagnosed(analysis)
             if sessions:
                 estimate = replace(analysis.estimate, caveats=(*analysis.estimate.caveats, _SESSIONS))
                 analysis = replace(analysis, estimate=estimate)
             return Answer(analysis.estimate, analysis, error)
 
         several = job is not None and job.world_size > job.local_world_size
+        steps = "steady" if until == "played" else until  # an emulated program plays nothing
         return self._answer(
             trace,
-            lambda emulator: emulator.of_program(self, script, args, options, environment, until, job),
+            lambda emulator: emulator.of_program(self, script, args, options, environment, steps, job),
             "jobs of several machines" if several and not alone else "",
             at_once=alone,
         )

@@ -29,6 +29,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Collection
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, Literal, TypeAlias
 
 from analyzer.graph import Category, Graph, Phase, Run, Storage, view_of
@@ -131,6 +132,7 @@ def _tape(graph: Graph) -> Any:
 
     view = view_of(graph)
 
+    @cache
     def tracked(node: int) -> bool:
         if node >= 0:
             return _owner(graph.storages[node]) is None

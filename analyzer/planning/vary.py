@@ -1,7 +1,8 @@
 """The largest value of a script's own option (`--batch-size`) with which it fits, by following the script.
 
-1. Each value tried is the script run as `analyze run` does, until its steps repeat; a value **fits** when it
-   found memory for everything on the device, without doubt (`Estimate.doubt`).
+1. Each value tried is the script run as `analyze run` does, until its steps repeat; the allocator's next
+   steps are played, not run. A value **fits** when it found memory for everything on the device, without
+   doubt (`Estimate.doubt`).
 2. Values begin with 1 and 16. Needs are nearly affine in the value: growth up to the last that fits says
    where the memory is full, and between one that fits and one that does not the next is where the line
    through both needs is full. Where memory that is given back bends the line (three values on one side, or
@@ -153,7 +154,7 @@ class _Search:
         arguments = (*self._arguments, self._option, str(value))
         try:
             with contextlib.redirect_stdout(io.StringIO()):  # the script's own words, once a value
-                answer = self._choice.analyze_program(self._script, arguments, self._options, {}, "steady")
+                answer = self._choice.analyze_program(self._script, arguments, self._options, {}, "played")
         except AnalyzerError as error:
             self.refused[value] = error.message
             return

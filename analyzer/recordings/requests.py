@@ -4,8 +4,8 @@
    whole chunks of 256 bytes (`bfc_arena.h`, `kMinAllocationSize`); both are compared within the precision
    printed.
 2. Requests for the same purpose and of the same size are one, with their number, also of several layers
-   ("layers.*.mlp"). Those at the message's own
-   line, or node, come first.
+   ("layers.*.mlp"). Those at the message's own line, or node, come first.
+3. The estimate's whole need stands beside the smallest known GPU that has so much.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from collections import Counter
 from dataclasses import replace
 from pathlib import PurePosixPath
 
+from analyzer import devices
 from analyzer.allocators.pytorch.settings import PyTorchSettings
 from analyzer.recordings.messages import SHARED_SEGMENTS
 from analyzer.recordings.outcome import segment_bytes
@@ -28,7 +29,9 @@ _LAYER = re.compile(r"\.\d+(?=\.|$)")  # a layer's number in a module's path
 
 
 def answered(message: Message, estimate: Estimate) -> Message:
-    """Return a message with the requests of an estimate that are of its size."""
+    """Return a message with what an estimate takes, and those of its requests that are of the message's
+    size."""
+    message = replace(message, need=_need(message, estimate))
     requests = _requests(message, estimate)
     unknown = [line for line in message.unknown if not line.startswith(WHICH_TENSOR)]
     if requests or not (figures := [each for each in message.figures if each.name == "asked"]):
@@ -41,6 +44,17 @@ def answered(message: Message, estimate: Estimate) -> Message:
         " sequence length or options were others than those given here",
     )
     return replace(message, unknown=tuple(unknown))
+
+
+def _need(message: Message, estimate: Estimate) -> str:
+    """Return a sentence on what the estimate takes of a GPU, and which one has so much."""
+    nbytes = estimate.needed.device_used
+    least = "at least " if estimate.at_least or estimate.incomplete is not None else ""
+    total = next((figure.nbytes for figure in message.figures if figure.name == "total"), 0)
+    given = f", and the message's GPU has {size(total)}" if total else ""
+    larger = [name for name in devices.by_memory() if devices.load(name).usable_bytes >= nbytes]
+    which = f"the smallest known GPU with so much is {larger[0]}" if larger else "no known GPU has so much"
+    return f"{estimate.target} needs {least}{size(nbytes)} of a GPU{given}; {which}"
 
 
 def _requests(message: Message, estimate: Estimate) -> tuple[Request, ...]:

@@ -85,6 +85,17 @@ def name_and_origin(row: TensorRow) -> tuple[str, str]:
     return name, " ".join(filter(None, ("" if moved else operator_name(row.operator), clean(row.source))))
 
 
+def shape_and_type(row: TensorRow, room: int | None = None) -> str:
+    """Return a tensor's shape and type; of one in an arena's chunk, which may be larger than it, also its own
+    bytes. room: characters there are for it."""
+    shape = "x".join(map(str, row.shape)) or ("scalar" if row.dtype else "-")
+    in_chunk = row.rule.startswith("ort-") and row.own_bytes and size(row.own_bytes) != size(row.nbytes)
+    own = f", {size(row.own_bytes)}" if in_chunk else ""
+    kind = clean(row.dtype)
+    width = 20 if room is None else max(8, min(20, room - len(kind) - len(own) - 1))
+    return f"{tail(shape, width)} {kind}{own}".rstrip()
+
+
 def grouped(rows: Iterable[TensorRow]) -> list[tuple[TensorRow, int]]:
     """Return rows with how many are equal but for numbers in their modules' paths (the blocks of a model), in
     the order of the first of each. Their numbers that differ are "*"."""
@@ -103,6 +114,12 @@ def grouped(rows: Iterable[TensorRow]) -> list[tuple[TensorRow, int]]:
         )
         for equal in groups.values()
     ]
+
+
+def counted(row: TensorRow, count: int) -> tuple[str, str]:
+    """Return the name of a tensor, with how many are equal to it, and its origin."""
+    name, maker = name_and_origin(row)
+    return f"{name} x{count:,}" if count > 1 else name, maker
 
 
 def _pattern(name: str) -> str:

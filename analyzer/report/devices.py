@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import json
 import textwrap
-from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from analyzer.devices import DeviceProfile
@@ -28,8 +27,8 @@ def render(profiles: Sequence[DeviceProfile], _: View = PLAIN) -> str:
     lines += [
         "",
         "MiB: what CUDA has to give; nvidia-smi: what it lists; context: of a process.",
-        "m: measured, s: specified, r: recorded for its public figures, p: published,",
-        "a: assumed; analyze devices NAME says where each figure is from.",
+        "figures: measured, specified, published or recorded, but for those assumed;",
+        "analyze devices NAME says where each is from.",
     ]
     return "\n".join(lines) + "\n"
 
@@ -90,8 +89,8 @@ def render_json(profiles: Sequence[DeviceProfile], _: View = PLAIN) -> str:
 
 
 def _standing(profile: DeviceProfile) -> str:
-    """Return `measured`, or how many figures are (s)pecified, (r)ecorded, (p)ublished, (a)ssumed."""
+    """Return `measured`, or how many of its figures are assumed."""
     if profile.measured:
         return "measured"
-    kinds = Counter(source.split()[0].strip(":,;") for source in profile.sources.values())
-    return " ".join(f"{count}{kind[0]}" for kind, count in sorted(kinds.items(), reverse=True))
+    assumed = sum(source.startswith("assumed") for source in profile.sources.values())
+    return f"{assumed or 'none'} of {len(profile.sources)} assumed"

@@ -66,6 +66,7 @@ def _figures(estimate: Estimate, view: View) -> list[str]:
         page.paragraph(sentences.naive_terms(estimate), "dim"),
         page.heading(f"At the peak{f' ({place})' if (place := sentences.peak_place(estimate)) else ''}"),
         _breakdown(estimate),
+        *(page.paragraph(line, "dim") for line in sentences.own_memory(estimate)),
         page.paragraph(attribution.unread(estimate), "dim"),
         page.paragraph(sentences.growing(estimate) if estimate.out_of_memory is not None else "", "dim"),
         page.paragraph(sentences.fragmented(estimate), "dim"),
@@ -341,31 +342,32 @@ def _breakdown(estimate: Estimate) -> str:
 
 
 def _tables(estimate: Estimate, view: View) -> list[str]:
-    """Return the largest tensors, where no script lists all of them, and the named events."""
+    """Return the largest tensors, equal ones in a row, and the named events."""
     tensors = (
         (
             size(row.nbytes),
-            f"{page.name('x'.join(map(str, row.shape)))} {page.text(row.dtype)}",
+            page.name(attribution.shape_and_type(row)),
             page.text(", ".join(filter(None, (row.category, row.phase)))),
-            *(page.name(word) for word in (*attribution.name_and_origin(row), row.rule)),
+            *(page.name(word) for word in (*attribution.counted(row, count), row.rule)),
         )
-        for row in estimate.top(view.top)
+        for row, count in attribution.grouped(estimate.tensors)[: view.top]
     )
     events = (
         (page.text(mark.event), size(mark.allocated), size(mark.peak), size(mark.reserved))
         for mark in sentences.marks_so_far(estimate)
     )
     left = [(page.text(name), *map(size, figures)) for name, *figures in sentences.rows_after_runs(estimate)]
+    headings = (
+        sentences.size_heading(estimate),
+        "shape, type",
+        "category, phase",
+        "tensor or module",
+        "operator, line",
+        "rule",
+    )
+    largest = (page.heading("Largest tensors at the peak"), page.table(headings, tensors, (0,), "cards"))
     return [
-        '<div class="unscripted">',
-        page.heading("Largest tensors at the peak"),
-        page.table(
-            ("size", "shape, type", "category, phase", "tensor or module", "operator, line", "rule"),
-            tensors,
-            (0,),
-            "cards",
-        ),
-        "</div>",
+        *(largest if estimate.tensors and view.top else ()),
         *(
             (
                 page.heading("Named events"),

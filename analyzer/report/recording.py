@@ -177,6 +177,7 @@ def message(explained: Message, view: View = PLAIN) -> str:
         Text(clean(explained.verdict), style="bold" if explained.harmless else "bold red"),
         *([Text(f"at {clean(explained.place)}")] if explained.place else []),
         Text(f"message of {explained.source}", style="dim"),
+        *([Text(clean(explained.need), style="bold")] if explained.need else []),
     ]
     rows: list[tuple[str, ...]] = [
         (figure.name, printed_size(figure.nbytes), _exactly(figure.nbytes, figure.precision_bytes))
@@ -248,6 +249,7 @@ def message_html(explained: Message, view: View = PLAIN) -> str:
     body = [
         page.verdict(explained.harmless, explained.verdict),
         page.paragraph(f"at {explained.place}") if explained.place else "",
+        page.paragraph(explained.need) if explained.need else "",
         page.table(("figure", "", "bytes"), rows, (1, 2), "cards") if rows else "",
         *(
             part

@@ -167,6 +167,23 @@ def breakdown_rows(estimate: Estimate) -> list[tuple[str, int]]:
     )
 
 
+# Categories whose names are the field's, in words.
+_OWN = {
+    "scratch": "an operator takes it for itself while it runs",
+    "workspace": "a library keeps it for its operators",
+}
+
+
+def own_memory(estimate: Estimate) -> list[str]:
+    """Return what memory at the peak that is no tensor's is for; nothing where there is none."""
+    return [f"{name}: {words}" for name, words in _OWN.items() if estimate.breakdown.get(name)]
+
+
+def size_heading(estimate: Estimate) -> str:
+    """Return what the bytes beside a tensor are: of ONNX Runtime's arena the chunk that holds it."""
+    return "chunk" if estimate.runtime == "onnxruntime" else "size"
+
+
 def figures_of(estimate: Estimate) -> str:
     """Return the releases of the figures, and different installed ones."""
     return clean(releases.line(estimate.modelled, estimate.installed))

@@ -15,7 +15,6 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from analyzer.report import attribution
-from analyzer.report.attribution import name_and_origin
 from analyzer.report.console import printed
 from analyzer.report.formats import PLAIN, View
 from analyzer.report.sentences import (
@@ -28,8 +27,10 @@ from analyzer.report.sentences import (
     growing,
     naive_terms,
     other_notes,
+    own_memory,
     peak_place,
     remedies,
+    size_heading,
     step_line,
     subject,
     sureness,
@@ -100,6 +101,7 @@ def parts(
     if estimate.breakdown:
         where = f" ({place})" if (place := peak_place(estimate)) else ""
         parts += ["", Text(f"At the peak{where}", style="bold"), _breakdown(estimate, view.width)]
+        parts += [Text(line, style="dim") for line in own_memory(estimate)]
         grows = growing(estimate) if estimate.out_of_memory is not None else ""  # else beside the verdict
         for sentence in (attribution.unread(estimate), grows, fragmented(estimate)):
             if sentence:
@@ -111,7 +113,7 @@ def parts(
         parts += [
             "",
             Text.assemble(("Largest tensors at the peak", "bold"), (" (analyze explain RULE)", "dim")),
-            _tensors(_shown_tensors(estimate, view), view),
+            _tensors(_shown_tensors(estimate, view), view, size_heading(estimate)),
         ]
     if estimate.engine != "recording":  # which happened
         parts += ["", *_certainty(estimate)]
@@ -229,7 +231,7 @@ def _by_name(estimate: Estimate, view: View) -> list[RenderableType]:
     return [Text(f"At the peak by {view.by}", style="bold"), table]
 
 
-def _tensors(rows: Sequence[tuple[TensorRow, int]], view: View) -> RenderableType:
+def _tensors(rows: Sequence[tuple[TensorRow, int]], view: View, heading: str) -> RenderableType:
     from rich import box
     from rich.table import Table
     from rich.text import Text
@@ -238,18 +240,21 @@ def _tensors(rows: Sequence[tuple[TensorRow, int]], view: View) -> RenderableTyp
     phases = (clean(row.phase)[:_PHASE_WIDTH] for row, _ in rows)
     digits = max(5, *map(len, (*phases, *(size(row.nbytes) for row, _ in rows))))
     if width < _NARROW:
-        return _tensors_narrow(rows, digits, view)
+        return _tensors_narrow(rows, digits, view, heading)
     room = max(16, width - digits - _WHAT_WIDTH - 6)
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1), show_edge=False)
-    table.add_column("size\nphase", justify="right", width=digits, no_wrap=True)
+    table.add_column(f"{heading}\nphase", justify="right", width=digits, no_wrap=True)
     table.add_column("shape, type\ncategory · rule", width=_WHAT_WIDTH, no_wrap=True, overflow="ellipsis")
     table.add_column("tensor or module\noperator, line", width=room, no_wrap=True, overflow="ellipsis")
     for row, count in rows:
-        name, maker = _name_and_origin(row, count)
+        name, maker = attribution.counted(row, count)
         holder, why = attribution.held_by(row) if view.verbose else ("", "")
         table.add_row(
             Text.assemble(size(row.nbytes), (f"\n{clean(row.phase)[:_PHASE_WIDTH]}", "dim")),
-            Text.assemble(_shape(row), (f"\n{_kind(row, _WHAT_WIDTH)}\n{holder}".rstrip(), "dim")),
+            Text.assemble(
+                attribution.shape_and_type(row, _WHAT_WIDTH),
+                (f"\n{_kind(row, _WHAT_WIDTH)}\n{holder}".rstrip(), "dim"),
+            ),
             Text.assemble(
                 tail(name, room), (f"\n{tail(maker, room)}\n{tail(why, room)}".rstrip("\n"), "dim")
             ),
@@ -257,13 +262,9 @@ def _tensors(rows: Sequence[tuple[TensorRow, int]], view: View) -> RenderableTyp
     return table
 
 
-def _name_and_origin(row: TensorRow, count: int) -> tuple[str, str]:
-    """Return the name and origin of a tensor, with how many are equal to it."""
-    name, maker = name_and_origin(row)
-    return f"{name} x{count:,}" if count > 1 else name, maker
-
-
-def _tensors_narrow(rows: Sequence[tuple[TensorRow, int]], digits: int, view: View) -> RenderableType:
+def _tensors_narrow(
+    rows: Sequence[tuple[TensorRow, int]], digits: int, view: View, heading: str
+) -> RenderableType:
     """Size and phase, and beside them everything else, one below the other."""
     from rich import box
     from rich.table import Table
@@ -271,24 +272,23 @@ def _tensors_narrow(rows: Sequence[tuple[TensorRow, int]], digits: int, view: Vi
 
     room = max(16, view.width - digits - 3)
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1), show_edge=False)
-    table.add_column("size\nphase", justify="right", width=digits, no_wrap=True)
+    table.add_column(f"{heading}\nphase", justify="right", width=digits, no_wrap=True)
     table.add_column(
         "tensor, shape, type\nmaker, category · rule", max_width=room, no_wrap=True, overflow="ellipsis"
     )
     for row, count in rows:
-        name, maker = _name_and_origin(row, count)
+        name, maker = attribution.counted(row, count)
         holder = [tail(part, room) for part in attribution.held_by(row)] if view.verbose else []
-        rest = "\n".join(filter(None, (_shape(row), tail(maker, room), _kind(row, room), *holder)))
+        rest = "\n".join(
+            filter(
+                None, (attribution.shape_and_type(row, room), tail(maker, room), _kind(row, room), *holder)
+            )
+        )
         table.add_row(
             Text.assemble(size(row.nbytes), (f"\n{clean(row.phase)[:_PHASE_WIDTH]}", "dim")),
             Text.assemble(tail(name, room), (f"\n{rest}", "dim")),
         )
     return table
-
-
-def _shape(row: TensorRow) -> str:
-    shape = "x".join(map(str, row.shape)) or ("scalar" if row.dtype else "-")
-    return f"{tail(shape, 20)} {clean(row.dtype)}".rstrip()
 
 
 def _kind(row: TensorRow, width: int) -> str:

@@ -18,6 +18,8 @@ _DESKTOP = ("rtx", "titan")
 _DISPLAY_BYTES = 2**30
 DISPLAY = "a display on this card, and what the desktop draws, take some hundred MiB of that headroom"
 
+# Progress that begins so is the verdict, which is shown at once.
+DOES_NOT_FIT = "does not fit: "
 # Words for each verdict, of the device and of a budget.
 _FITS = {word: word for word in ("fits", "may not fit", "does not fit")}
 _BUDGET = {"fits": "within budget", "may not fit": "may be over budget", "does not fit": "over budget"}

@@ -6,8 +6,10 @@ import json
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from math import prod
 from typing import Any
 
+from analyzer.graph.dtype import BITS, nbytes_of
 from analyzer.keywords import in_python
 from analyzer.liveness.naive import Naive
 from analyzer.results.diagnosis import Fragmentation, Growth, Remedy
@@ -51,6 +53,11 @@ class TensorRow:
     rule: str = ""
     scope: str = ""
     path: tuple[str, ...] = ()
+
+    @property
+    def own_bytes(self) -> int:
+        """The bytes of its shape and type, whatever holds it; 0 where these are not known."""
+        return nbytes_of(prod(self.shape), self.dtype) if self.shape and self.dtype in BITS else 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -112,7 +112,7 @@ class Message:
     verdict, advice: sentences. unknown: what the text does not say. place: the user's own line where it
     happened ("model.py:34, in forward: return self.head(x)"), "" where no traceback says so. operator: the
     node of an ONNX file where it happened. harmless: what it says ends no program. requests: of that size in
-    an estimate, where one was given (`recordings/requests.py`)."""
+    an estimate, where one was given (`recordings/requests.py`); need: a sentence on what it takes in all."""
 
     source: str
     verdict: str
@@ -124,3 +124,4 @@ class Message:
     harmless: bool = False
     operator: str = ""
     requests: tuple[Request, ...] = ()
+    need: str = ""

@@ -11,7 +11,7 @@ forgotten (`cut`) although the allocator has gone through them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from os import environ
@@ -34,6 +34,7 @@ from analyzer.runtimes.pytorch.scratch.fourier import notes_on_transforms
 from analyzer.runtimes.pytorch.settings import limited, make_allocator, notes_on, pool_bytes
 from analyzer.runtimes.timeline import Failure, Server, States, simulation_of_states
 from analyzer_programs import extrapolation
+from analyzer_programs.playing import later, next_rounds
 
 _UNTOUCHED = (
     "the program asks for no memory of a GPU; should it make a CUDA context all the same"
@@ -83,7 +84,7 @@ class Live:
         self._cudnn_threads = self._libraries = 0
         self._events: list[AllocationEvent] = []
         self._failed: Failure | None = None
-        self._ended = self._has_begun = False
+        self._ended = self._has_begun = self._is_over = False
         # Requests that are recorded apart, the copy of `_eager` from before them, and the most in use during
         # unrecorded ones.
         self._speculated: list[AllocationEvent] | None = None
@@ -133,6 +134,8 @@ class Live:
     def follow(self, moment: Moment) -> None:
         """Simulate a moment's requests. Raises OutOfMemoryError after freeing the operator's scratch."""
         assert self._program is not None and self._eager is not None
+        if self._is_over:
+            return
         if type(moment) is Death:
             if self._eager.ends(moment.storage):
                 self._simulate(Free(moment.storage))
@@ -208,11 +211,8 @@ class Live:
     def _unwind(self, begin: int, failing: AllocationEvent, error: OutOfMemoryError) -> None:
         """Free the scratch of the operator that found no memory; its results die by themselves."""
         assert isinstance(failing, Malloc) and self._eager is not None
-        self.failures += 1
         failed = len(self._events)
-        self._failed = Failure.of(failed, failing, error)
-        self._events.append(replace(failing, fails=True))
-        self._states.put(self.allocator.allocated, 0)
+        self._note_failure(failing, error)
         self._eager.discard_failed(failing)
         for event in self._events[begin:failed]:
             if (
@@ -221,6 +221,13 @@ class Live:
                 and event.key in self._server.live
             ):
                 self._simulate(Free(event.key))
+
+    def _note_failure(self, failing: AllocationEvent, error: OutOfMemoryError) -> None:
+        assert isinstance(failing, Malloc)
+        self.failures += 1
+        self._failed = Failure.of(len(self._events), failing, error)
+        self._events.append(replace(failing, fails=True))
+        self._states.put(self.allocator.allocated, 0)
 
     def caught_nothing(self) -> None:
         """Note that the last failure ended the program: it was not caught."""
@@ -348,6 +355,27 @@ class Live:
         if allocated != self.allocator.allocated:
             raise ValueError("what was extrapolated does not add up")
         self._eager.rename(names)
+
+    def play(
+        self, begin: int, before: Mapping[Hashable, int], now: Mapping[Hashable, int], steps: int
+    ) -> Iterator[None]:
+        """Play rounds like the one since position `begin`, two at a time, as long as this is drawn from; none
+        where they cannot be played. before, now: storages alive at its beginning and its end, by role; steps:
+        optimizer steps in a round. Raises OutOfMemoryError, with which the program is over."""
+        assert self._eager is not None
+        followed, count = self._events[begin:], 0
+        pair = next_rounds(followed, before, now, self._eager.key)
+        while pair is not None:
+            for events in pair:
+                count += steps
+                for event in events:
+                    try:
+                        self._simulate(later(event, count))
+                    except OutOfMemoryError as error:
+                        self._is_over = True
+                        self._note_failure(event, error)
+                        raise
+            yield
 
     def begin_checkpoint_read(self) -> None:
         """Threads begin to read a checkpoint."""

@@ -27,6 +27,7 @@ from analyzer.graph import Category, Death, Graph
 from analyzer.options import Options
 from analyzer.pipeline.assemble import Captured, assemble
 from analyzer.ranks import Post, Rank
+from analyzer.report.verdicts import DOES_NOT_FIT, verdicts
 from analyzer.runtimes import base
 from analyzer.runtimes.base import Limit, Source
 from analyzer.runtimes.events import Malloc
@@ -75,8 +76,8 @@ def follow(
     if error is None or not _is_out_of_memory(error) or one.world_size > 1:
         return analysis, error
     if progress is not None:
-        where = analysis.estimate.peak_at or "at the beginning"
-        progress(f"does not fit: out of memory ({where}); following it with room")
+        known = "out of memory" if until == "played" else f"{DOES_NOT_FIT}{verdicts(analysis.estimate)[0][1]}"
+        progress(f"{known}; following it with room, for what it would take")
     seconds = max(_AGAIN_SECONDS, 3 * (time.monotonic() - begun))
     with apart(), unheard():
         until = "steady" if until in ("auto", "end") else until
@@ -157,7 +158,7 @@ def watched(
     where it does not get steady. text: what is run in the place of the script's own. collects: Python's
     garbage collector runs by itself."""
     one = job or Rank()
-    if until not in ("auto", "end", "steady") and (isinstance(until, (bool, str)) or until < 1):
+    if until not in ("auto", "end", "steady", "played") and (isinstance(until, (bool, str)) or until < 1):
         raise OptionError(
             f"until is {until!r}", 'give "auto", "end", "steady", or a number of optimizer steps'
         )

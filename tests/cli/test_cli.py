@@ -295,8 +295,8 @@ def test_devices(run: Any) -> None:
     assert shown.code == 0 and rows["h200"].split()[1:3] == ["143,155.9", "143,771.0"]
     assert rows["h200"].endswith("measured")
     assert (
-        rows["rtx4090"].endswith("7s 3p 5a")
-        and "p: published" in legend
+        rows["rtx4090"].endswith("5 of 15 assumed")
+        and "but for those assumed" in legend
         and max(map(len, rows.values())) <= 80
     )
     listed = json.loads(run("devices", "--format", "json").out)

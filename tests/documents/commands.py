@@ -23,7 +23,11 @@ import click
 from analyzer.cli import Commands, group
 from tests.paths import ROOT
 
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [
+    ROOT / "README.md",
+    *sorted((ROOT / "docs").glob("*.md")),
+    *sorted((ROOT / "docs/questions").glob("*.md")),
+]
 KINDS = ("campaign", "gpu", "network", "cuda")
 BLOCKS = re.compile(
     r"^(?:<!-- commands: (?P<kind>\w+)(?: (?P<code>\d))?: (?P<why>[^\n]*?) -->\n)?"

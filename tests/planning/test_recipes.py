@@ -1,4 +1,4 @@
-"""The recipes of `docs/howto.md` for CI, pytest, pre-commit and grids, tried as they stand on a model that grew."""
+"""The recipes of `docs/questions/ci.md` for CI, pytest, pre-commit and grids, tried as they stand on a model that grew."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from analyzer.planning.grid import jobs
 from tests import forked
 from tests.paths import MODELS, PYTHONPATH, ROOT
 
-PAGE = (ROOT / "docs" / "howto.md").read_text()
+PAGE = (ROOT / "docs/questions/ci.md").read_text()
 BASELINE = "memory-baseline.json"
 ENVIRONMENT = {**os.environ, "PYTHONPATH": PYTHONPATH, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
 ENVIRONMENT.pop("GIT_DIR", None)

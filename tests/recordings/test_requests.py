@@ -5,8 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 import analyzer
+from analyzer.devices import load, names
 from analyzer.recordings.messages import understood
 from analyzer.recordings.requests import answered
+from analyzer.recordings.sizes import size
 from analyzer.report.formats import render
 from analyzer.results.recording import Message
 from tests.paths import MODELS
@@ -56,6 +58,21 @@ def test_a_node_of_an_onnx_file() -> None:
     first, *others = answered(message(text), estimate).requests
     assert first.origin.module == "node_add_95" and first.likely and first.origin.shape == (64, 256, 56, 56)
     assert others and not any(other.likely for other in others)
+
+
+def test_what_the_target_takes_is_said_with_a_card_that_has_so_much() -> None:
+    estimate = analyzer.analyze(MODELS / "gpt2.py", mode="train", batch=32, device="24GiB")
+    assert estimate.out_of_memory is not None, "the figures are those with room"
+    result = answered(out_of("50.00 MiB"), estimate)
+    needed, room = size(estimate.needed.device_used), estimate.needed.device_used
+    assert f"gpt2.py needs {needed} of a GPU, and the message's GPU has 23.64 GiB; " in result.need
+    named = result.need.rpartition(" ")[2]
+    assert load(named).usable_bytes >= room
+    assert not any(room <= load(name).usable_bytes < load(named).usable_bytes for name in names())
+    assert result.need in " ".join(str(render("message", "text", result)).split())
+    assert result.need.partition(",")[0] in str(render("message", "html", result))
+    huge = replace(estimate, device_used=1 << 45, with_room=None)
+    assert answered(out_of("50.00 MiB"), huge).need.endswith("no known GPU has so much")
 
 
 def test_layers_are_one_row() -> None:

@@ -161,3 +161,15 @@ def test_every_view_of_a_whole_program_adds_up(name: str, tmp_path: Path) -> Non
 def test_an_estimate_without_allocations_has_no_rows() -> None:
     empty: Estimate = replace(TRAINING, tensors=(), peak_allocated=0)
     assert attribution.rows(empty, "module") == [] and folded.render(empty) == ""
+
+
+def test_a_tensor_in_a_larger_chunk_says_its_own_bytes() -> None:
+    """64 x 256 x 56 x 56 float32 are 196 MiB; the arena gave it a chunk of 279.2."""
+    tensor = replace(ROWS[0], shape=(64, 256, 56, 56), dtype="float32", nbytes=292_760_832)
+    chunk = replace(tensor, rule="ort-kernel-output")
+    assert attribution.shape_and_type(chunk) == "64x256x56x56 float32, 196.0 MiB"
+    assert attribution.shape_and_type(replace(chunk, nbytes=196 << 20)) == "64x256x56x56 float32"
+    assert attribution.shape_and_type(tensor) == "64x256x56x56 float32", "PyTorch's blocks are the request's"
+    assert attribution.shape_and_type(replace(chunk, shape=(), dtype="")) == "-"
+    long = replace(chunk, shape=(1234, 1234, 1234, 1234), nbytes=1 << 50)
+    assert len(attribution.shape_and_type(long, 34)) <= 34 and "TiB" in attribution.shape_and_type(long, 34)

@@ -28,3 +28,24 @@ def test_certainty_says_what_it_is_not_of() -> None:
     bounded = replace(TRAINING, notes=("NCCL bounded: 840 MiB are counted",))
     shown = " ".join(str(formats.render("estimate", "text", bounded)).split())
     assert "bounded; not of NCCL's memory" in shown
+
+
+def test_memory_that_is_no_tensors_is_explained() -> None:
+    """Where the table has the word, the line below says it in others; nothing is said of what is not there."""
+    shares = {"activations": 900, "scratch": 60, "workspace": 40}
+    shown = str(formats.render("estimate", "text", replace(TRAINING, breakdown=shares)))
+    assert "scratch: an operator takes it for itself while it runs" in shown
+    assert "workspace: a library keeps it for its operators" in shown
+    page = str(formats.render("estimate", "html", replace(TRAINING, breakdown=shares)))
+    assert "an operator takes it for itself" in page
+    none = str(formats.render("estimate", "text", replace(TRAINING, breakdown={"activations": 900})))
+    assert "for itself while it runs" not in none
+
+
+def test_equal_rows_of_a_page_are_one() -> None:
+    row = replace(TRAINING.tensors[0], name="h.0.weight", module="h.0")
+    rows = (row, replace(row, name="h.1.weight", module="h.1"))
+    page = str(formats.render("estimate", "html", replace(TRAINING, tensors=rows)))
+    assert "h.*.weight x2" in page.replace("<wbr>", "") and "unscripted" not in page
+    bare = str(formats.render("estimate", "html", replace(TRAINING, tensors=rows), formats.View(top=0)))
+    assert "Largest tensors" in page and "Largest tensors" not in bare

@@ -1,6 +1,7 @@
 """How far a program is followed: to its end, for so many steps or so long, or until everything repeats.
 
-1. "steady" ends it where optimizer steps repeat (`repetition.py`).
+1. "steady" ends it where optimizer steps repeat (`repetition.py`); "played", of a program that is tried with
+   many settings, where a few did: the next ones are played on the allocator.
 2. "auto" ends it at its end. Of a long program (`_LONG_OPERATORS`) the rest of an epoch or
    an evaluation whose batches repeat is left out, but for its last batches (`loaders.py`), so that what comes
    behind it is followed: the evaluation, later epochs, the test at the end. Nothing is left out where that
@@ -20,6 +21,8 @@ from collections import deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import torch
+
 from analyzer_programs.following.repetition import LONGEST
 
 if TYPE_CHECKING:
@@ -32,14 +35,20 @@ _LONG_OPERATORS, _MOST_OPERATORS = 50_000, 200_000
 
 
 class Enough(BaseException):
-    """The program has been followed as far as was asked: it ends here."""
+    """The program has been followed as far as was asked: it ends here. error: a played step's, which the
+    program itself cannot catch."""
+
+    def __init__(self, error: Exception | None = None) -> None:
+        super().__init__()
+        self.error = error
 
 
 @dataclass(frozen=True, slots=True)
 class Until:
-    """Where a program is ended. steps: after so many optimizer steps, where it is "steady", or "auto" (None:
-    at its end); where it is steady after more than `least` of them; most: after so many, steady or not;
-    seconds: after so long, at the next model's call or step, or soon after."""
+    """Where a program is ended. steps: after so many optimizer steps, where it is "steady" ("played": as soon
+    as the allocator can tell), or "auto" (None: at its end); where it is steady after more than `least` of
+    them; most: after so many, steady or not; seconds: after so long, at the next model's call or step, or
+    soon after."""
 
     steps: int | str | None = None
     least: int = 0
@@ -76,7 +85,7 @@ class Extent:
     def waits(self) -> str:
         """The reason for which the next step is followed, behind a comma; "" without."""
         waits = "" if self._repetition is None else self._repetition.waits
-        return f", {waits}" if waits and self.until.steps in ("auto", "steady") else ""
+        return f", {waits}" if waits and self.until.steps in ("auto", "steady", "played") else ""
 
     def end(self) -> None:
         """End the program. Raises Enough."""
@@ -93,7 +102,14 @@ class Extent:
         """End a segment with an optimizer's step, and the program where that is enough. Raises Enough."""
         self.steps = steps
         repeats, until = self._repeats(), self.until
-        if repeats is not None and repeats.steps and steps > until.least and until.steps == "steady":
+        if until.steps == "played" and repeats is None and steps > until.least and self._may_play():
+            assert self._repetition is not None
+            try:
+                repeats = self._repetition.play()
+            except torch.OutOfMemoryError as error:
+                raise Enough(error) from None
+        is_steady = repeats is not None and repeats.steps and steps > until.least
+        if is_steady and until.steps in ("steady", "played"):
             self.steady = repeats
             self.end()
         if until.steps == "auto" and self._suffices(repeats):
@@ -102,6 +118,10 @@ class Extent:
         if most is not None and steps >= most:
             self.end()
         self.end_in_time()
+
+    def _may_play(self) -> bool:
+        """Return whether no `if` is known that may make a later step another one."""
+        return self._repetition is not None and self._open() is None
 
     def end_evaluated(self) -> None:
         """End a segment before a model's call outside training."""
@@ -173,7 +193,8 @@ class Extent:
                     ", though free memory lies elsewhere each time: the allocator may hold more in the end"
                 )
         later = f"{'later evaluations' if self.evaluated else 'any evaluation'}, what else comes later"
-        rest = f"; not followed: further steps, {later}" if self.is_ended else ""
+        more = f"; not followed, so the whole run may take more: further steps, {later}"
+        rest = more if self.is_ended else ""
         rest = f"{left}{rest} (--until end follows all)"
         if self.is_ended and self.until.steps == "auto":
             line = self._open()
@@ -181,6 +202,8 @@ class Extent:
             return f"followed as far as {through}{one_way}{rest}"
         if self.steady is None:
             return f"followed in part: {through}{rest}"
+        if self.steady.played:
+            through += f", {self.steady.played:,} more like them played on the allocator"
         if not self.steady.alike:
             return (
                 f"steady after {through}: the next ask for the same, and find the allocator as it was{rest}"

@@ -21,6 +21,10 @@
    of each size, and reach no new peak, are **alike**: the program asks for the same again, and only the
    allocator's holes are not known to repeat. They may leave a few of the smallest blocks: losses in a list.
 
+8. **Played** segments (`analyzer_programs/playing.py`) are as good as those that are run for what the
+   allocator does: where a program that is only tried has `_TRIED` of them alike, whatever the allocator
+   does, what follows is played, until it is steady as in 6 or 7.
+
 Nothing is forgotten by the allocator: it has gone through every step (`analyzer_programs/live.py`), and a
 peak that only a later step reaches, by fragmentation, is found and kept.
 
@@ -37,6 +41,8 @@ from heapq import heappop, heappush
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from analyzer.allocators import OutOfMemoryError
+from analyzer.capture.pytorch.recording.memory import out_of_memory
 from analyzer.graph import Birth, Death, Mark, Moment, Operator, Run, StreamUse, StreamWait, TensorMeta
 
 if TYPE_CHECKING:
@@ -50,6 +56,8 @@ LAYOUTS = 64
 # So many segments are alike before the allocator's layout does not matter for when a program may be ended;
 # fewer of long ones, down to the fewest, as many operators being as much evidence.
 ENOUGH, FEWEST, _OPERATORS = 16, 6, 25_000
+# Segments alike before the next ones are played, and the most optimizer steps that are.
+_TRIED, _MOST_PLAYED = 2, 128
 # Bytes of a tensor that may be left by every segment: a loss or two kept in a list.
 _SMALL_BYTES, _SMALL_GROWTH = 512, 2048
 # Bytes, whether on the device, number among equals.
@@ -84,12 +92,13 @@ class NormalForm:
 class Repeats:
     """Segments that repeat at the end of one. period: segments until it does; steps: optimizer steps among
     them; alike: how many segments are alike in a row, 0 where the allocator is as it was, too; grown: bytes
-    that they leave in small tensors, each period anew."""
+    that they leave in small tensors, each period anew; played: optimizer steps that were played of them."""
 
     period: int
     steps: int
     alike: int = 0
     grown: int = 0
+    played: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,6 +187,42 @@ class Repetition:
                 return Repeats(period, steps) if as_before else recurring
         return recurring
 
+    def play(self) -> Repeats | None:
+        """Play segments like the last ones until they are steady; return how they are, None where none are
+        played. Raises torch.OutOfMemoryError."""
+        bounds = self._boundaries
+        period = next(filter(self._asks_again, range(1, LONGEST + 1)), 0)
+        steps = sum(boundary.steps for boundary in bounds[-period:])
+        if not period or not steps:
+            return None
+        begin, now, memory = bounds[-1 - period], bounds[-1], self._memory
+        held = [now.held[role][0] for role in sorted(now.held)]
+        peaks, layouts, quiet, played = memory.peaks, {now.layouts[-1]}, 0, 0
+        least = self._enough(period)
+        before, after = ({role: storage for role, (storage, _) in one.held.items()} for one in (begin, now))
+        try:
+            for _ in memory.play(begin.at.events, before, after, steps):
+                played += 2 * steps
+                quiet = quiet + 2 * period if _no_higher(memory.peaks, peaks) else 0
+                peaks, layout = memory.peaks, hash(memory.layout(held))
+                if layout in layouts and quiet:
+                    return Repeats(period, steps, played=played)
+                layouts.add(layout)
+                if quiet >= least:
+                    return Repeats(period, steps, quiet, played=played)
+                if played >= _MOST_PLAYED:
+                    return None
+        except OutOfMemoryError as error:
+            raise out_of_memory(error, memory) from None
+        return None
+
+    def _asks_again(self, period: int) -> bool:
+        """Return whether enough segments are alike to play the next ones."""
+        bounds, count = self._boundaries, max(_TRIED, 2 * period)
+        return len(bounds) > count + period and all(
+            _is_alike(bounds[-1 - at - period], bounds[-1 - at]) for at in range(count)
+        )
+
     @property
     def grows(self) -> bool:
         """Whether each of many segments left more tensors alive."""
@@ -192,8 +237,7 @@ class Repetition:
         """Return what is alike (7), None without."""
         bounds = self._boundaries
         *_, before, now = (bounds[0], *bounds)
-        (allocated, reserved, _), earlier = now.peaks, before.peaks
-        is_new = reserved > earlier[1] or allocated > earlier[0] + _SMALL_GROWTH
+        is_new = not _no_higher(now.peaks, before.peaks)
         is_new |= now.failures != before.failures
         for period in range(1, LONGEST + 1):
             known = not is_new and period < len(bounds) and _is_alike(bounds[-1 - period], now)
@@ -203,14 +247,17 @@ class Repetition:
 
     def _alike(self, bounds: Sequence[Boundary]) -> Repeats | None:
         """Return the shortest period after which enough segments are alike."""
-        enough = _OPERATORS // max((1, *self._lengths))
         for period, count in self._runs.items():
-            if count >= max(min(enough, ENOUGH), FEWEST, 2 * period):
+            if count >= self._enough(period):
                 grown = bounds[-1].small - bounds[-1 - period].small
                 if grown <= period * _SMALL_GROWTH:
                     steps = sum(boundary.steps for boundary in bounds[-period:])
                     return Repeats(period, steps, count, max(grown, 0))
         return None
+
+    def _enough(self, period: int) -> int:
+        """Return how many segments have to be alike."""
+        return max(min(_OPERATORS // max((1, *self._lengths)), ENOUGH), FEWEST, 2 * period)
 
     def _kind(self, normal: NormalForm) -> int:
         """Return the number of a normal form: that of an equal one, or a new one."""
@@ -298,6 +345,11 @@ def _is_small(role: Role) -> bool:
     """Return whether a tensor of the device takes its smallest block."""
     nbytes, on_device, _ = role
     return on_device and 0 < nbytes <= _SMALL_BYTES
+
+
+def _no_higher(now: Sequence[int], before: Sequence[int]) -> bool:
+    """Return whether peaks are those before, but for small tensors."""
+    return now[1] <= before[1] and now[0] <= before[0] + _SMALL_GROWTH
 
 
 def _is_alike(one: Boundary, other: Boundary) -> bool:

@@ -356,8 +356,8 @@ def follow(
             try:
                 with ended_after(extent.until.seconds, extent.end_in_time):
                     threads.finish(run)
-            except Enough:
-                pass
+            except Enough as enough:
+                error = enough.error
             except (AnalyzerError, torch.OutOfMemoryError, SystemExit, KeyboardInterrupt) as ended:
                 error = ended
                 if isinstance(ended, SystemExit) and fails_anywhere(ended, recorder):

@@ -254,3 +254,25 @@ torch.empty(2 << 30, device="cuda")
     assert estimate.out_of_memory is not None
     assert said.count(" times") == 2 and "0 times" not in said  # it was followed twice
     assert said.count("no mask") == [str(each.message) for each in warned].count("beware of batches") == 1
+
+
+def test_the_verdict_is_said_before_the_program_is_followed_with_room(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What comes behind it may take minutes: the line is there when the second run begins."""
+    script = tmp_path / "train.py"
+    script.write_text(FORWARD[0])
+    before: list[str] = []
+    unheard = program.unheard
+
+    def recorded() -> Any:
+        before.append(capsys.readouterr().err)
+        return unheard()
+
+    monkeypatch.setattr(program, "unheard", recorded)
+    assert main(["run", "--no-advice", "--device", FORWARD[1], str(script)]) == 1
+    assert "analyze: does not fit: out of memory: " in before[0] and "with room" in before[0]
+    capsys.readouterr()
+    before.clear()
+    assert main(["run", "--no-advice", "-q", "--device", FORWARD[1], str(script)]) == 1
+    assert before == [""]

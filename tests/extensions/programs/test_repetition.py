@@ -136,7 +136,7 @@ def test_the_command_line_takes_both(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert "steady after " in capsys.readouterr().out
     assert main(["run", "--until", "2", str(script), "400"]) == 0
     second = capsys.readouterr().out.splitlines()[1]
-    assert second.startswith("followed in part: 2 optimizer steps; not followed: further steps, any")
+    assert second.startswith("followed in part: 2 optimizer steps; not followed, so the whole run may take")
     assert main(["run", "--until", "soon", str(script), "400"]) == 2
     with pytest.raises(OptionError, match="until is 'soon'"):
         analyzer.run(script, until="soon")

@@ -220,8 +220,8 @@ class ProgramValues:
             if tensor.is_floating_point():
                 self.stood_in = True
                 self._note(
-                    f"{self._places.line() or 'the optimizer'} reads a value only a real run has; 1.0 is"
-                    " assumed"
+                    f"{self._places.line() or 'the optimizer'} reads a value only a real run has; 1.0 stands"
+                    " in for it"
                 )
                 return 1.0
             length = longest()
@@ -249,7 +249,7 @@ class ProgramValues:
         flag = tensor.dtype is torch.bool
         self._note(
             f"{self._places.line() or 'the program'} reads a value only a real run has;"
-            f" {'false' if flag else 'one'} is assumed"
+            f" {'false' if flag else '1'} stands in for it"
         )
         make = torch.zeros if flag else torch.ones
         return make(tensor.shape, dtype=tensor.dtype, device="cpu")

@@ -6,7 +6,7 @@ capture knows no allocator. Without one the device answers as an empty one would
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
 import torch
@@ -132,6 +132,11 @@ class Memory(SpeculativeMemory, CheckpointReads, WatchedReleases, Protocol):
 
     def layout(self, storages: Iterable[int]) -> Hashable:
         """Return all allocator state that decides later requests, given these live storages."""
+
+    def play(
+        self, begin: int, before: Mapping[Any, int], now: Mapping[Any, int], steps: int
+    ) -> Iterator[None]:
+        """Play rounds like the one since position `begin`, two at a time."""
 
     def cut(self, position: int, names: Mapping[int, int]) -> None:
         """Drop the events from a position on; `names` maps live storages to their new numbers."""
