@@ -116,6 +116,8 @@ def test_damaged_texts(tmp_path: Path) -> None:
         "halves.json": json.dumps({**document, "target": "\ud800"}),
         "deep.yaml": deep,
         "digits.yaml": f"targets: [x.onnx]\nbatches: [{digits}]\n",
+        "null.yaml": 'targets: ["a\\0b"]\n',
+        "halves.yaml": 'targets: ["\\ud800"]\n',
         "bits.yaml": f"targets: [0x{'f' * 20_000}]\n",
         "merged.yaml": "a0: &a0 {b: 1}\n" + "".join(f"a{n}: &a{n} {{<<: [*a{n - 1}, *a{n - 1}]}}\n" for n in range(1, 40)),
         "jobs.yaml": f"targets: [{'x.onnx,' * 1000}]\nbatches: {list(range(1, 1000))}\n",
