@@ -136,7 +136,8 @@ class First:
         finally:
             self._scratch.drop()
         if self.code is not None:
-            return self.code
+            interrupted = code and self.code == 128 + signal.SIGINT
+            return 128 + code if interrupted else self.code
         if code:
             return 128 + code
         if os.WIFSIGNALED(status):
