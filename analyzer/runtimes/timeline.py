@@ -333,7 +333,7 @@ class _HeldSegments:
     def __init__(self, allocator: Allocator) -> None:
         self._allocator = allocator
         self._state: tuple[int, int] | None = None
-        self._seen = 0  # of the allocator's own record of its segments
+        self._event_count = 0  # of the allocator's own record of its segments
         self._held: dict[tuple[int, int], int] = {}
         self._freed: list[HeldRange] = []
 
@@ -359,12 +359,12 @@ class _HeldSegments:
         where it keeps none, or not of whole segments. All pieces compared after each call would cost the
         square of their number."""
         events = self._allocator.segment_events
-        seen, self._seen = self._seen, len(events)
-        if before is None or not events or len(events) < seen:
+        begin, self._event_count = self._event_count, len(events)
+        if before is None or not events or len(events) < begin:
             return None
         changes: dict[tuple[int, int], bool] = {}
         reserved = before[0]
-        for event in events[seen:]:
+        for event in events[begin:]:
             if event.action not in ("segment_alloc", "segment_free"):
                 return None
             is_held = event.action == "segment_alloc"
