@@ -114,7 +114,14 @@ def parse_yaml(text: str) -> Any:
                 raise yaml.YAMLError("a number of more than 64 bits")
             return number
 
+        def construct_yaml_str(self, node: Any) -> str:
+            text: str = super().construct_yaml_str(node)
+            if "\0" in text or any("\ud800" <= character <= "\udfff" for character in text):
+                raise yaml.YAMLError("a text with characters that no file's name can have")
+            return text
+
     Loader.add_constructor("tag:yaml.org,2002:int", Loader.construct_yaml_int)
+    Loader.add_constructor("tag:yaml.org,2002:str", Loader.construct_yaml_str)
 
     def load(text: str) -> Any:
         try:

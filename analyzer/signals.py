@@ -3,6 +3,7 @@ files removed."""
 
 from __future__ import annotations
 
+import os
 import signal
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -20,6 +21,22 @@ def ends_on_request() -> Iterator[None]:
 
 def _end(number: int, _: object = None) -> None:
     raise KeyboardInterrupt if number == signal.SIGINT else SystemExit(128 + number)
+
+
+@contextmanager
+def interrupted_on_request() -> Iterator[None]:
+    """While open, SIGTERM interrupts the program that runs as Ctrl-C does, once: a second one, and one of a
+    fork of this process, ends as by default."""
+    process = os.getpid()
+
+    def interrupt(number: int, _: object) -> None:
+        signal.signal(number, signal.SIG_DFL)
+        if os.getpid() != process:
+            signal.raise_signal(number)
+        raise KeyboardInterrupt
+
+    with _signal_handler((signal.SIGTERM,), interrupt):
+        yield
 
 
 @contextmanager

@@ -14,7 +14,8 @@ from __future__ import annotations
 
 import inspect
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 
 from analyzer.errors import OptionError, did_you_mean
 
@@ -40,6 +41,7 @@ class Allocator(ABC):
 
     allocated: int
     reserved: int
+    segment_events: Sequence[Any] = ()  # calls of the driver in order, where the simulator records them
     peak_allocated: int
     peak_reserved: int
 

@@ -61,6 +61,7 @@ class AddressSpace:
 
     def __init__(self, leftover: Leftover = PYTORCH_LEFTOVER) -> None:
         self._holes = sorted(leftover.holes)
+        self._largest_hole = max((room for _, room in self._holes), default=0)  # or more
         self._gaps = sorted((size, address) for address, size in leftover.gaps)
         self._lowest = ORIGIN
         # Chunks opened here, by address, and address ranges of such as were given back: (address, size),
@@ -74,6 +75,7 @@ class AddressSpace:
         """Return a copy, to continue in another way."""
         other = AddressSpace.__new__(AddressSpace)
         other._holes, other._gaps, other._ranges = self._holes.copy(), self._gaps.copy(), self._ranges.copy()
+        other._largest_hole = self._largest_hole
         other._lowest, other._chunks = self._lowest, self._chunks.copy()
         other.page_bytes, other.call_count = self.page_bytes, self.call_count
         return other
@@ -110,23 +112,36 @@ class AddressSpace:
         """Return the pages to the holes; a wholly free chunk goes back to the free address ranges."""
         address, size = _joined(self._holes, address, size, self._chunks)
         if self._chunks.get(address) != size:
-            insort(self._holes, (address, size))
+            self._keep_hole(address, size)
             return
         del self._chunks[address]
         insort(self._ranges, _joined(self._ranges, address, size))
 
     def _pages(self, size: int) -> int:
         """Take whole pages from the lowest hole with room, else from a new chunk; return their address."""
-        for at, (_, room) in enumerate(self._holes):
-            if room >= size:
-                address, _ = self._holes.pop(at)
-                break
+        place = self._lowest_hole(size)
+        if place >= 0:
+            address, room = self._holes.pop(place)
         else:
             room = -(-size // CHUNK_BYTES) * CHUNK_BYTES
             address = self._chunk(room)
         if room > size:
-            insort(self._holes, (address + size, room - size))
+            self._keep_hole(address + size, room - size)
         return address
+
+    def _lowest_hole(self, size: int) -> int:
+        """Return the place of the lowest hole with room, -1 without one."""
+        if size > self._largest_hole:
+            return -1
+        for at, (_, room) in enumerate(self._holes):
+            if room >= size:
+                return at
+        self._largest_hole = size - 1
+        return -1
+
+    def _keep_hole(self, address: int, size: int) -> None:
+        self._largest_hole = max(self._largest_hole, size)
+        insort(self._holes, (address, size))
 
     def _chunk(self, size: int) -> int:
         """Reserve a chunk at the end of the highest free range with room, else below the lowest chunk."""

@@ -27,6 +27,7 @@ DTYPES = dict(enumerate(_DTYPES.split(), start=1))
 ELEMENT_TYPES = {name: number for number, name in DTYPES.items()}
 
 _LONGEST_NAME = 160
+_MOST_SIZES = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,5 +122,8 @@ def display(name: str) -> str:
 
 
 def display_shape(shape: Shape | None) -> str:
-    """Return a shape for messages: [64, "?", batch]."""
-    return "?" if shape is None else "[" + ", ".join(display(str(size)) or "?" for size in shape) + "]"
+    """Return a shape for messages: [64, "?", batch]; of an endless one the beginning."""
+    if shape is None:
+        return "?"
+    sizes = [display(str(size)) or "?" for size in shape[:_MOST_SIZES]]
+    return "[" + ", ".join([*sizes, *(["..."] if len(shape) > _MOST_SIZES else [])]) + "]"

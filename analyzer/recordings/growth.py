@@ -85,4 +85,5 @@ def _rounds(events: Sequence[AllocationEvent], history: History) -> list[int]:
     longest = max((places[-1] - places[0] for places in regular), default=0)
     if 2 * longest < len(events):
         return []
-    return min((places for places in regular if 5 * (places[-1] - places[0]) >= 4 * longest), key=len)
+    whole = [places for places in regular if 5 * (places[-1] - places[0]) >= 4 * longest]
+    return min(whole, key=len, default=[])

@@ -59,6 +59,8 @@ _LENGTHS = {
     0x8E: "<Q",
 }
 _TEXTS = (0x8C, ord("X"), 0x8D)
+# A tuple as a key is hashed with all it holds, which Python does without a bound on its depth.
+_KEYS = frozenset({str, int, float, bool, bytes, type(None)})
 
 
 class Damaged(Exception):
@@ -307,7 +309,9 @@ class _Machine:
         if code == 0x6C:
             self.stack.append(values)
         elif code == 0x64:
-            self.stack.append(dict(zip(values[::2], values[1::2], strict=True)))
+            target: dict[Any, Any] = {}
+            _set_items(target, values)
+            self.stack.append(target)
         else:
             self.stack.append(tuple(values))
 
@@ -323,7 +327,7 @@ class _Machine:
         if code in (0x73, 0x75):
             if type(target) is not dict or len(values) % 2:
                 raise Damaged("a dictionary is wanted")
-            target.update(zip(values[::2], values[1::2], strict=True))
+            _set_items(target, values)
             stack = self.stack
             if "action" in target and len(stack) > 2 and stack[-2] is _MARK and type(stack[-3]) is list:
                 self._entries(stack[-3], [stack.pop()])
@@ -380,3 +384,12 @@ class _Machine:
             self.stack.pop()
         else:
             self.stack.append(self.stack[-1])
+
+
+def _set_items(target: dict[Any, Any], values: list[Any]) -> None:
+    """Put keys and values, which take turns, into a dictionary. Raises Damaged for a key that is a
+    container."""
+    keys = values[::2]
+    if not _KEYS.issuperset(map(type, keys)):
+        raise Damaged("a key is no text and no number")
+    target.update(zip(keys, values[1::2], strict=True))

@@ -13,6 +13,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left, insort
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import get_args
@@ -58,12 +59,14 @@ class RecordedSpace(AddressSpace):
         super().__init__()
         self._recorded, self._next = recorded, 0
         self._lying: dict[int, tuple[int, int]] = {}  # by address: bytes, and where the rules put it
+        self._starts: list[int] = []  # of those, sorted; none overlaps another while recorded ones are taken
 
     def copy(self) -> RecordedSpace:
         """Return a copy, to continue in another way."""
         other = RecordedSpace.__new__(RecordedSpace)
         other.__dict__ |= super().copy().__dict__
         other._recorded, other._next, other._lying = self._recorded, self._next, self._lying.copy()
+        other._starts = self._starts.copy()
         return other
 
     def take(self, size: int) -> int:
@@ -71,17 +74,26 @@ class RecordedSpace(AddressSpace):
         own = super().take(size)
         address, recorded = self._recorded[self._next] if self._next < len(self._recorded) else (0, 0)
         self._next += 1
-        if recorded != size or any(
-            address < start + held and start < address + size for start, (held, _) in self._lying.items()
-        ):
+        if recorded != size or self._overlaps(address, size):
             self._next = len(self._recorded)
             address = own
+        if address not in self._lying:
+            insort(self._starts, address)
         self._lying[address] = size, own
         return address
+
+    def _overlaps(self, address: int, size: int) -> bool:
+        """Return whether a segment lies there."""
+        at = bisect_left(self._starts, address + size)
+        start = self._starts[at - 1] if at else address
+        return at > 0 and address < start + self._lying[start][0]
 
     def give(self, address: int, size: int) -> None:
         """Take a segment back; one from before the recording is nothing to the rules."""
         _, own = self._lying.pop(address, (0, 0))
+        at = bisect_left(self._starts, address)
+        if self._starts[at : at + 1] == [address]:
+            del self._starts[at]
         if own:
             super().give(own, size)
 

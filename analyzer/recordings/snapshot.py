@@ -80,9 +80,7 @@ def read(path: Path) -> Snapshot:
     try:
         return _snapshot(value, stacks, traces, path.stat().st_size)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise InputError(
-            f"{path}: the pickle holds no snapshot ({type(error).__name__}: {error})", HINT
-        ) from None
+        raise InputError(f"{path}: the pickle holds no snapshot ({_reason(error)})", HINT) from None
 
 
 def _snapshot(value: Any, stacks: Stacks, traces: Mapping[int, Trace], size: int) -> Snapshot:
@@ -136,7 +134,7 @@ def _segment(segment: Any, stacks: Stacks, budget: _Budget) -> RecordedSegment:
         used = state == "active_allocated"
         pending = state in ("active_pending_free", "active_awaiting_free")
         if not used and not pending and state != "inactive":
-            raise ValueError(f"a block is {state!r:.40}")
+            raise ValueError(f"a block is {_shown(state)}")
         requested = _number(block.get("requested_size", size)) if used or pending else 0
         blocks.append(BlockState(at, size, requested, used, pending))
         frames.append(stacks.ref(block.get("frames")).number)
@@ -154,8 +152,22 @@ def _segment(segment: Any, stacks: Stacks, budget: _Budget) -> RecordedSegment:
 
 def _number(value: Any) -> int:
     if type(value) is not int or not 0 <= value < _LIMIT:
-        raise ValueError(f"{value!r:.40} is no size and no address")
+        raise ValueError(f"{_shown(value)} is no size and no address")
     return value
+
+
+def _shown(value: Any) -> str:
+    """Return a value in a message; of a container, which may hold itself or be nested without end, its
+    kind."""
+    return f"{value!r:.40}" if isinstance(value, str | int | float | None) else f"a {type(value).__name__}"
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, ValueError):
+        return str(error)
+    if isinstance(error, KeyError):
+        return f"a part of it has no {error.args[0]!r:.40}"
+    return "a part of it is of another type"
 
 
 def _settings(values: Any, devices: tuple[DeviceRecord, ...]) -> tuple[PyTorchSettings, str, tuple[str, ...]]:
@@ -165,15 +177,16 @@ def _settings(values: Any, devices: tuple[DeviceRecord, ...]) -> tuple[PyTorchSe
         conf = "expandable_segments:True" if expandable else ""
         note = "the snapshot does not say the allocator's settings (before torch 2.1): the default ones"
         return settings_from_conf(conf), conf, (note,)
-    conf = values.get("PYTORCH_CUDA_ALLOC_CONF") or values.get("PYTORCH_ALLOC_CONF") or ""
+    named = (values.get(name) for name in ("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF"))
+    conf = next((text for text in named if isinstance(text, str) and text), "")
     listed = ",".join(_spelt(values))
     try:
-        settings = settings_from_conf(conf if isinstance(conf, str) else "")
+        settings = settings_from_conf(conf)
         if not conf:
             settings, conf = settings_from_conf(listed), listed
     except OptionError:
         settings, conf = settings_from_conf(listed), listed
-    return settings, str(conf), ()
+    return settings, conf, ()
 
 
 def _spelt(values: Mapping[Any, Any]) -> Iterator[str]:

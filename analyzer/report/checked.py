@@ -8,12 +8,15 @@ writable. Rules that the schema cannot express (arrays that belong together, pla
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Mapping
 from functools import cache
 from importlib import resources
 from typing import Any
 
 _LARGEST = 10**300  # as a float it is still a number
+_HALF = re.compile("[\ud800-\udfff]")  # of a surrogate pair
+_WHERE = "\0"  # stands for the place of a value, which is known when the error is
 _TYPES: Mapping[str, Callable[[Any], bool]] = {
     "object": lambda value: isinstance(value, dict),
     "array": lambda value: isinstance(value, list),
@@ -35,52 +38,84 @@ def _schema() -> Mapping[str, Any]:
 
 def problem(document: Mapping[str, Any]) -> str:
     """Return the first thing that is wrong with a document ("'batch' is 'x'"), "" where nothing is."""
-    return _problem(_schema(), document, "") or consistent(document)
+    try:
+        _check(_schema(), document)
+    except _WrongError as wrong:
+        where = ".".join(reversed(wrong.path))
+        words = wrong.words if where else wrong.words.replace(f" in {_WHERE}", "")
+        return words.replace(_WHERE, repr(where) if where else "the document")
+    return consistent(document)
 
 
-def _problem(schema: Mapping[str, Any], value: Any, where: str) -> str:
+class _WrongError(Exception):
+    """words: with `_WHERE` for the place; path: to it, innermost first."""
+
+    def __init__(self, words: str) -> None:
+        self.words = words
+        self.path: list[str] = []
+
+
+def _check(schema: Mapping[str, Any], value: Any) -> None:
+    """Raise _WrongError for a value that the schema does not allow. The path is put together only then: a
+    million values are right."""
     kinds = schema.get("type")
-    if kinds is not None and not any(
-        _TYPES[kind](value) for kind in ([kinds] if isinstance(kinds, str) else kinds)
-    ):
-        return _is(where, value)
+    if kinds is not None:
+        if type(kinds) is str:
+            allowed = _TYPES[kinds](value)
+        else:
+            allowed = any(_TYPES[kind](value) for kind in kinds)
+        if not allowed:
+            raise _WrongError(_is(_WHERE, value))
     if "enum" in schema and value not in schema["enum"]:
-        return _is(where, value)
+        raise _WrongError(_is(_WHERE, value))
     if isinstance(value, str):
-        return "" if value.isascii() or _is_text(value) else f"{where!r} is no text"
-    if isinstance(value, int | float):
+        if not _is_text(value):
+            raise _WrongError(f"{_WHERE} is no text")
+    elif isinstance(value, int | float):
         finite = abs(value) < _LARGEST  # false of what is no number, too
-        return "" if finite and value >= schema.get("minimum", value) else _is(where, value)
-    if isinstance(value, list):
+        if not finite or value < schema.get("minimum", value):
+            raise _WrongError(_is(_WHERE, value))
+    elif isinstance(value, list):
         if not schema.get("minItems", 0) <= len(value) <= schema.get("maxItems", len(value)):
-            return f"{where!r} has {len(value):,} entries"
-        return _first(schema.get("items", {}), ((where, part) for part in value))
-    if isinstance(value, dict):
-        for name in schema.get("required", ()):
-            if name not in value:
-                return f"{name!r} is missing{f' in {where!r}' if where else ''}"
-        named, others = schema.get("properties", {}), schema.get("additionalProperties", {})
-        allowed = schema.get("propertyNames", {}).get("enum")
+            raise _WrongError(f"{_WHERE} has {len(value):,} entries")
+        items = schema.get("items", {})
+        for part in value:
+            _check(items, part)
+    elif isinstance(value, dict):
+        _check_named(schema, value)
+
+
+def _check_named(schema: Mapping[str, Any], value: Mapping[Any, Any]) -> None:
+    for name in schema.get("required", ()):
+        if name not in value:
+            raise _WrongError(f"{name!r} is missing in {_WHERE}")
+    if len(value) > schema.get("maxProperties", len(value)):
+        raise _WrongError(f"{_WHERE} has {len(value):,} names")
+    named, others = schema.get("properties", {}), schema.get("additionalProperties", {})
+    allowed = schema.get("propertyNames", {}).get("enum")
+    name = ""
+    try:
         for name, part in value.items():
-            if not _is_text(name) or (allowed is not None and name not in allowed):
-                return f"{where!r} has the name {name!r}"
-            if problem := _problem(named.get(name, others), part, f"{where}.{name}" if where else name):
-                return problem
-    return ""
-
-
-def _first(schema: Mapping[str, Any], parts: Any) -> str:
-    return next(filter(None, (_problem(schema, part, where) for where, part in parts)), "")
+            own = named.get(name)
+            if own is None and (not _is_text(name) or (allowed is not None and name not in allowed)):
+                break
+            _check(others if own is None else own, part)
+        else:
+            return
+    except _WrongError as wrong:
+        wrong.path.append(name)
+        raise
+    raise _WrongError(f"{_WHERE} has the name {name!r}")
 
 
 def _is(where: str, value: Any) -> str:
     shown = repr(value) if isinstance(value, str | float | bool | None) else f"a {type(value).__name__}"
-    return f"{where!r} is {shown[:60]}"
+    return f"{where} is {shown[:60]}"
 
 
 def _is_text(text: str) -> bool:
     """Return whether a text has no half of a surrogate pair, which no file can hold."""
-    return not any("\ud800" <= character <= "\udfff" for character in text)
+    return text.isascii() or not _HALF.search(text)
 
 
 def consistent(document: Mapping[str, Any]) -> str:
@@ -103,7 +138,7 @@ def consistent(document: Mapping[str, Any]) -> str:
         return "an event is none of the timeline's"
     together = document["options"].get("grad_accumulation")
     if together is not None and (type(together) is not int or together < 1):
-        return _is("options.grad_accumulation", together)
+        return _is("'options.grad_accumulation'", together)
     time = document.get("step_seconds")
     if time is not None and not 0 < time["low"] <= time["seconds"] <= time["high"]:
         return "'step_seconds.seconds' is not between its least and greatest"

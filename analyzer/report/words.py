@@ -2,7 +2,7 @@
 
 1. Sizes are binary (1 MiB = 2^20 B), in integers of any size.
 2. Names come out of models and are untrusted: escape sequences, control, formatting (bidirectional,
-   zero-width) and unassigned characters never reach a terminal; what remains is one line.
+   zero-width) and unassigned characters never reach a terminal; what remains is one line, which has an end.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ _ESCAPES = re.compile(
 )
 _FIGURE = re.compile(r"\d+(,\d{3})*(\.\d+)?")
 _PARTICULARS = re.compile(r"\([^()]*\)|\d[\d,.]*")
+_LONGEST = 8_000  # characters of a name or a sentence: twice a path's longest
 _LOOK_ALIKES = str.maketrans({"─": "-", "█": "#", "…": "~", "·": "-"})
 
 
@@ -72,8 +73,12 @@ def percent(part: int, total: int) -> str:
 
 
 def clean(text: object) -> str:
-    """`text` as one printable line: no escape sequences, control, formatting or unassigned characters."""
-    stripped = _ESCAPES.sub("", str(text))
+    """`text` as one printable line: no escape sequences, control, formatting or unassigned characters; the
+    middle of an endless one omitted."""
+    written = str(text)
+    if len(written) > _LONGEST:
+        written = f"{written[: _LONGEST // 2]}…{written[-_LONGEST // 4 :]}"
+    stripped = _ESCAPES.sub("", written)
     return "".join(c if c.isprintable() else " " if c.isspace() else "" for c in stripped).strip()
 
 

@@ -333,6 +333,7 @@ class _HeldSegments:
     def __init__(self, allocator: Allocator) -> None:
         self._allocator = allocator
         self._state: tuple[int, int] | None = None
+        self._event_count = 0  # of the allocator's own record of its segments
         self._held: dict[tuple[int, int], int] = {}
         self._freed: list[HeldRange] = []
 
@@ -341,12 +342,35 @@ class _HeldSegments:
         now = (self._allocator.reserved, self._allocator.device_calls)
         if now == self._state:
             return
-        self._state = now
-        segments = set(self._allocator.segments())
-        for piece in sorted(self._held.keys() - segments):
-            self._freed.append(HeldRange(*piece, self._held.pop(piece), position))
-        for piece in segments - self._held.keys():
-            self._held[piece] = position
+        before, self._state = self._state, now
+        changes = self._changes(before)
+        if changes is None:
+            segments = set(self._allocator.segments())
+            changes = dict.fromkeys(self._held.keys() - segments, False)
+            changes |= dict.fromkeys(segments - self._held.keys(), True)
+        for piece, is_held in sorted(changes.items()):
+            if is_held:
+                self._held.setdefault(piece, position)
+            elif piece in self._held:
+                self._freed.append(HeldRange(*piece, self._held.pop(piece), position))
+
+    def _changes(self, before: tuple[int, int] | None) -> dict[tuple[int, int], bool] | None:
+        """Return which pieces are held since then, and which no more, by the allocator's own record; None
+        where it keeps none, or not of whole segments. All pieces compared after each call would cost the
+        square of their number."""
+        events = self._allocator.segment_events
+        begin, self._event_count = self._event_count, len(events)
+        if before is None or not events or len(events) < begin:
+            return None
+        changes: dict[tuple[int, int], bool] = {}
+        reserved = before[0]
+        for event in events[begin:]:
+            if event.action not in ("segment_alloc", "segment_free"):
+                return None
+            is_held = event.action == "segment_alloc"
+            changes[event.address, event.size] = is_held
+            reserved += event.size if is_held else -event.size
+        return changes if reserved == self._allocator.reserved else None
 
     def cut(self, position: int) -> None:
         """Forget events from a position on; segments since then count as held at its end."""

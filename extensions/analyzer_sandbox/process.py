@@ -36,6 +36,7 @@ _FROM_TERMINAL = 0x80  # SI_KERNEL of asm-generic/siginfo.h
 _DEATH_SIGNAL = 1  # PR_SET_PDEATHSIG
 _SHOW_CURSOR = "\x1b[?25h"  # DECTCEM
 _PATIENCE_SECONDS, _LAST_SECONDS = 10.0, 1.0
+_SHARED_MEMORY, _NAMED = "/dev/shm", 8
 Complain = Callable[[str, str], None]
 
 
@@ -85,8 +86,27 @@ class First:
             "done": self._done, "keep nothing": self._keep_nothing, **also,
         }  # fmt: skip
         self.code: int | None = None
+        self._shared: frozenset[str] | None = None  # what was in shared memory before, where that is outside
         self.supervisor: tuple[Supervisor, threading.Thread] | None = None
         self._end = self._does.pop("end", None)
+
+    def watch_shared_memory(self) -> None:
+        """Remember what lies in shared memory, to say later what is new there."""
+        self._shared = _in_shared_memory()
+
+    def tell_shared_memory(self) -> None:
+        """Say which files are in shared memory since then: a library in C makes them outside."""
+        new = sorted(_in_shared_memory() - self._shared) if self._shared is not None else []
+        if new:
+            named = ", ".join(map(ascii, new[:_NAMED])) + (
+                f" and {len(new) - _NAMED} more" if new[_NAMED:] else ""
+            )
+            text = (
+                f"analyze: warning: new in {_SHARED_MEMORY} since the program began, which is not kept apart"
+                f" here: {named}\n  hint: remove what no other program made\n"
+            )
+            with contextlib.suppress(OSError):
+                os.write(2, text.encode())
 
     def _keep_nothing(self) -> None:
         self._keep = None
@@ -136,7 +156,8 @@ class First:
         finally:
             self._scratch.drop()
         if self.code is not None:
-            return self.code
+            interrupted = code and self.code == 128 + signal.SIGINT
+            return 128 + code if interrupted else self.code
         if code:
             return 128 + code
         if os.WIFSIGNALED(status):
@@ -190,6 +211,8 @@ def _forked(
         (os.fdopen(moved_up(r), "rb"), os.fdopen(moved_up(w), "wb")) for r, w in (os.pipe(), os.pipe())
     )
     ours, theirs = socket.socketpair()
+    if protection != "namespaces":
+        first.watch_shared_memory()
     parent, before = os.getpid(), signal.pthread_sigmask(signal.SIG_BLOCK, (*_HANDED_ON, signal.SIGCHLD))
     child = os.fork()
     if child:
@@ -269,7 +292,19 @@ def _wait(child: int, first: First, asks: IO[bytes], answers: IO[bytes], complai
     server.start()
     status, code = _waited(child, (*_HANDED_ON, signal.SIGCHLD))
     first.end(server, status)
+    first.tell_shared_memory()
     os._exit(first.finish(status, code, complain))
+
+
+def _in_shared_memory() -> frozenset[str]:
+    """Return the names of this user's files in shared memory."""
+    names = set()
+    with contextlib.suppress(OSError), os.scandir(_SHARED_MEMORY) as entries:
+        for entry in entries:
+            with contextlib.suppress(OSError):
+                if entry.stat(follow_symlinks=False).st_uid == os.getuid():
+                    names.add(entry.name)
+    return frozenset(names)
 
 
 def _waited(child: int, signals: Sequence[signal.Signals]) -> tuple[int, int]:

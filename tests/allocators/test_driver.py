@@ -157,3 +157,15 @@ def test_give_undoes_take(size: int) -> None:
     address = space.take(size)
     space.give(address, size)
     assert space.take(size) == address
+
+
+def test_the_lowest_hole_also_after_none_had_room() -> None:
+    """A search in vain is not made again for as much, until there is a larger hole."""
+    space = AddressSpace(NOTHING)
+    taken = [space.take(20 * MIB) for _ in range(3)]  # each leaves 12 MiB of its chunk
+    assert space.take(12 * MIB) == min(taken) + 20 * MIB
+    assert space.take(14 * MIB) < min(taken)
+    space.give(taken[0], 20 * MIB)  # its whole chunk goes back
+    space.give(taken[1], 20 * MIB)
+    first = space.take(2 * MIB)
+    assert space.take(10 * MIB) == first + 2 * MIB

@@ -6,14 +6,18 @@ import os
 import pickle
 import random
 import struct
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from analyzer.errors import InputError
+from analyzer.recordings.estimate import explain
 from analyzer.recordings.plain_pickle import load
 from analyzer.recordings.snapshot import read
+from tests.paths import PYTHONPATH
 
 
 class Executes:
@@ -158,3 +162,68 @@ def test_changed_bytes_never_do_more_than_fail(tmp_path: Path) -> None:
             read(path)
         except InputError as error:
             assert "\n" not in error.message
+
+
+def _text(words: str) -> bytes:
+    return b"X" + struct.pack("<I", len(words)) + words.encode()
+
+
+def _nested(count: int) -> bytes:
+    """Lists in each other."""
+    return b"]" * count + b"a" * (count - 1)
+
+
+def _segment(total_size: bytes, blocks: bytes = b"]") -> bytes:
+    """A snapshot of one segment."""
+    fields = _text("address") + b"K\x01" + _text("total_size") + total_size + _text("blocks") + blocks
+    return b"}" + _text("segments") + b"]}(" + fields + b"uas"
+
+
+def _block(state: bytes) -> bytes:
+    return b"]}(" + _text("size") + b"K\x02" + _text("state") + state + b"ua"
+
+
+DEEP = {
+    "a tuple as a key": b"}" + b")" + b"\x85" * 1_000_000 + b"Ns",
+    "a size": _segment(_nested(200_000)),
+    "a size that holds itself": _segment(b"]\x94h\0a"),
+    "a state": _segment(b"K\x02", _block(_nested(200_000))),
+    "segments that hold themselves": b"}" + _text("segments") + b"]\x94h\0as",
+}
+
+
+@pytest.mark.parametrize("kind", DEEP)
+def test_nested_without_end(kind: str, tmp_path: Path) -> None:
+    """Hashed or printed, each would end Python itself; in a process of its own."""
+    path = tmp_path / "deep.pickle"
+    path.write_bytes(b"\x80\x04" + DEEP[kind] + b".")
+    code = f"""
+from analyzer.errors import InputError
+from analyzer.recordings.snapshot import read
+from pathlib import Path
+try:
+    read(Path({str(path)!r}))
+except InputError as error:
+    print(error.message)
+"""
+    environment = {**os.environ, "PYTHONPATH": PYTHONPATH}
+    command = [sys.executable, "-P", "-c", code]
+    ran = subprocess.run(command, check=False, capture_output=True, text=True, timeout=300, env=environment)
+    assert ran.returncode == 0, ran.stderr[-500:]
+    assert ran.stdout.startswith(str(path)) and len(ran.stdout) < 300
+    assert "Error" not in ran.stdout and "has no attribute" not in ran.stdout
+
+
+def test_a_history_without_requests_has_no_growth(tmp_path: Path) -> None:
+    given = {"action": "free_requested", "addr": 512, "size": 512, "stream": 0, "frames": []}
+    path = tmp_path / "given.pickle"
+    path.write_bytes(pickle.dumps({"segments": [], "device_traces": [[given, {**given, "addr": 1024}]]}))
+    recording = explain(path)
+    assert not recording.growth and recording.estimate.peak_allocated == 0
+
+
+def test_settings_of_another_type_are_not_read(tmp_path: Path) -> None:
+    values = {"PYTORCH_CUDA_ALLOC_CONF": [["x"]], "expandable_segments": True}
+    path = tmp_path / "settings.pickle"
+    path.write_bytes(pickle.dumps({"segments": [], "allocator_settings": values}))
+    assert read(path).conf == "expandable_segments:True"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from analyzer.recordings.replay import RecordedSpace
 from benchmarks.snapshots.score import predicted, replayed, runs, under_settings
 
 # The ring buffer of this one had lost the peak, which the run reached before.
@@ -48,3 +49,15 @@ def test_a_lost_beginning_is_seeded() -> None:
     for name in ("mlp_adam.plain.last900", "growing_batches.plain.last3000", LOST):
         assert not replayed(name).has_beginning
     assert replayed("mlp_adam.plain").has_beginning
+
+
+def test_a_recorded_place_that_is_taken_is_not_used() -> None:
+    space = RecordedSpace(((1000, 50), (2000, 50), (1040, 20), (3000, 50)))
+    assert [space.take(50), space.take(50)] == [1000, 2000]
+    assert space.take(20) not in (1040, 0)  # it would lie in the first
+    assert space.take(50) != 3000  # the record and the replay have parted
+
+    space = RecordedSpace(((1000, 50), (1040, 20), (980, 20)))
+    space.take(50)
+    space.give(1000, 50)
+    assert [space.take(20), space.take(20)] == [1040, 980]

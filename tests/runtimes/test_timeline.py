@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import random
+from typing import Any
+
 import pytest
 
 from analyzer import allocators
 from analyzer.allocators import Allocator, OutOfMemoryError
+from analyzer.allocators.pytorch.caching import PyTorchAllocator
 from analyzer.graph import Category
-from analyzer.runtimes.events import AllocationEvent, Event, Free, Malloc
+from analyzer.runtimes.events import AllocationEvent, EmptyCache, Event, Free, Malloc
 from analyzer.runtimes.timeline import Alive, SimulatedMark, simulate
 
 MIB = 2**20
@@ -222,3 +226,40 @@ def test_an_optional_request_without_room_is_refused_for_good() -> None:
     assert simulation.refused == (1,)
     assert simulation.allocated == (20 * MIB, 20 * MIB, 20 * MIB, 0, 0, 512, 512)
     assert (simulation.peak_allocated, simulation.peak_requested) == (20 * MIB, 20 * MIB)
+
+
+def test_pieces_by_the_record_of_calls_and_by_comparison() -> None:
+    """The allocator's own record of its segments, where it has one, says what all of them compared would."""
+
+    class Unrecorded(PyTorchAllocator):
+        def _reserve(self, action: Any, address: int, size: int) -> None:
+            super()._reserve(action, address, size)
+            self.segment_events.clear()
+
+    draw = random.Random(3)
+    events: list[AllocationEvent] = []
+    live: list[int] = []
+    for key in range(600):
+        events.append(take(key, draw.choice((512, 3 * MIB, 30 * MIB))))
+        live.append(key)
+        while live and draw.random() < 0.45:
+            events.append(Free(live.pop(draw.randrange(len(live)))))
+        if draw.random() < 0.05:
+            events.append(EmptyCache())
+    recorded = simulate(events, PyTorchAllocator(), places=True)
+    compared = simulate(events, Unrecorded(), places=True)
+    assert recorded.pieces == compared.pieces and len(recorded.pieces) > 80
+    assert any(piece.died >= 0 for piece in recorded.pieces)
+
+
+def test_many_segments_are_not_compared_after_each() -> None:
+    class Counts(PyTorchAllocator):
+        count = 0
+
+        def segments(self) -> tuple[tuple[int, int], ...]:
+            self.count += 1
+            return super().segments()
+
+    allocator = Counts()
+    simulation = simulate([take(key, 20 * MIB) for key in range(50)], allocator, places=True)
+    assert len(simulation.pieces) == 50 and allocator.count < 3

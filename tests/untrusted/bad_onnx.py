@@ -292,6 +292,11 @@ def _graphs() -> Iterator[tuple[str, Any]]:
     copies = [H.make_node("Relu", ["x"], [f"v{n}"]) for n in range(12_000)]
     total = H.make_node("Sum", [f"v{n}" for n in range(12_000)], ["y"])
     yield "equal_nodes", _model([*copies, total], [_x()], [_Y])
+    yield "operator_of_megabytes", _one("Q" * 5_000_000)
+    yield (
+        "dimensions_of_an_input",
+        _model([H.make_node("Relu", ["x"], ["y"])], [_value("x", [f"d{n}" for n in range(20_000)])], [_Y]),
+    )
     yield "wide", _model([H.make_node("Sum", ["x"] * 100_000, ["y"])], [_x()], [_Y])
 
 

@@ -21,7 +21,7 @@ from tests.untrusted.limited import MOST_BYTES, SECONDS
 # What is tried in every run: what was wrong once, and one of each kind.
 _ALWAYS = (
     "external_0", "external_4", "offset_0", "external_10", "external_11", "functions_chain", "million_nodes", "split_8000", "names",
-    "shared_transpose", "equal_nodes",
+    "shared_transpose", "equal_nodes", "operator_of_megabytes", "dimensions_of_an_input",
     "loop_1", "deep_1000", "dims_2", "dims_4", "dims_5", "constant_1", "claims", "operator",
 )  # fmt: skip
 
@@ -46,6 +46,7 @@ def check(result: dict[str, Any]) -> None:
     assert result["code"] in (0, 1, 2), told
     assert result["seconds"] < SECONDS and result["bytes"] < MOST_BYTES, told
     assert not re.search("internal error|Traceback", result["err"]), told
+    assert len(result["err"]) + len(result["out"]) < 1 << 18, told
     assert not re.search(
         r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]", result["err"] + result["out"]
     ), told
@@ -115,6 +116,8 @@ def test_damaged_texts(tmp_path: Path) -> None:
         "halves.json": json.dumps({**document, "target": "\ud800"}),
         "deep.yaml": deep,
         "digits.yaml": f"targets: [x.onnx]\nbatches: [{digits}]\n",
+        "null.yaml": 'targets: ["a\\0b"]\n',
+        "halves.yaml": 'targets: ["\\ud800"]\n',
         "bits.yaml": f"targets: [0x{'f' * 20_000}]\n",
         "merged.yaml": "a0: &a0 {b: 1}\n" + "".join(f"a{n}: &a{n} {{<<: [*a{n - 1}, *a{n - 1}]}}\n" for n in range(1, 40)),
         "jobs.yaml": f"targets: [{'x.onnx,' * 1000}]\nbatches: {list(range(1, 1000))}\n",
@@ -144,6 +147,7 @@ def test_damaged_texts(tmp_path: Path) -> None:
         ("timeline.allocated", []), ("timeline.label", [1]), ("marks", {}), ("certainty.exact", float("nan")),
         ("allocations.origin", [10**9]), ("peak_event", 10**9), ("options", {"grad_accumulation": "x"}), ("naive.moments", []),
         ("step_seconds", {"bound": "\x1b[31mRED"}), ("breakdown", {"\ud800": 1}), ("capacity_bytes", 10**400),
+        ("breakdown", {f"kind {number}": 1 for number in range(2000)}),
         ("certainty.spare_bytes", None), ("certainty.kept_bytes", "x"), ("certainty.allocated_range", [1]),
     ],
 )  # fmt: skip
@@ -160,6 +164,17 @@ def test_a_saved_estimate_is_held_against_its_schema(tmp_path: Path, place: str,
     with pytest.raises(InputError, match="the estimate is damaged") as refused:
         from_dict(document)
     assert "\x1b" not in refused.value.message
+
+
+@pytest.mark.campaign
+def test_a_saved_estimate_of_many_tensors(tmp_path: Path) -> None:
+    """300,000 rows, which took twelve seconds to be held against the schema."""
+    document = _saved(tmp_path)
+    path = tmp_path / "tensors.json"
+    path.write_text(json.dumps({**document, "tensors": document["tensors"][:1] * 300_000}))
+    for result in results(tmp_path, [["report", str(path)]]):
+        check(result)
+        assert result["code"] == 0, result
 
 
 def test_texts_of_a_saved_estimate_move_no_terminal() -> None:

@@ -107,6 +107,7 @@ class Choices:
         self._sm_count, self._capability, self._clocks = sm_count, capability, clocks
         self._first_plans = FirstPlans(_architecture(capability))
         self._known: dict[tuple[Convolution, ConvolutionSettings, bool], Workspace] = {}
+        self._known_questions: dict[Question, Workspace] = {}
 
     def workspace(self, call: Convolution, settings: ConvolutionSettings = DEFAULT) -> Workspace:
         """Return the workspace of the plan that runs for one call."""
@@ -129,14 +130,20 @@ class Choices:
 
     def frontend(self, questions: Sequence[Question]) -> list[Workspace]:
         """Return ONNX Runtime's workspace for each question: that of its heuristics' first plan."""
-        known = {each: recorded for each in questions if (recorded := self._recorded_question(each))}
-        unknown = [question for question in dict.fromkeys(questions) if question not in known]
+        known, unknown = self._known_questions, []
+        for question in dict.fromkeys(questions):
+            if question in known:
+                continue
+            if recorded := self._recorded_question(question):
+                known[question] = _level(question, recorded)
+            else:
+                unknown.append(question)
         for question, plans in zip(unknown, self._ask(unknown), strict=True):
-            known[question] = self._unknown(question.call, question.searcher)
+            workspace = self._unknown(question.call, question.searcher)
             if plans:
-                listed = self._with_unlisted(question.call, plans)
-                known[question] = _first_workspace(question.call, listed)
-        return [_level(question, known[question]) for question in questions]
+                workspace = _first_workspace(question.call, self._with_unlisted(question.call, plans))
+            known[question] = _level(question, workspace)
+        return [known[question] for question in questions]
 
     def plans(
         self, calls: Sequence[Convolution], *, whole: bool = True, first: bool = False

@@ -18,6 +18,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 
 from analyzer.errors import InputError, did_you_mean
 from analyzer.onnx.types import Dim, ValueType, display, display_shape
@@ -27,6 +28,7 @@ Described = Mapping[str, tuple[Sequence[int], str | None]]
 # Names that exporters and people give to the batch dimension, lower case.
 _BATCH_NAME = re.compile(r"[\w.:]*batch[\w.:]*|(n|b|bs|bsz)(_?\d+)?")
 _LARGEST_RANK = 64
+_NAMED = 20  # open dimensions that an error names
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,8 +111,10 @@ def bind(declared: Mapping[str, ValueType], batch: int | None, described: Descri
         shapes[name] = ValueType(value.dtype, tuple(sizes))
     if missing:
         unbound = {name: shapes.get(name, value) for name, value in open_inputs.items()}
+        more = f"; and {len(missing) - _NAMED:,} more" if len(missing) > _NAMED else ""
         raise InputError(
-            f"unknown input dimensions: {'; '.join(missing)}", _binding_hint(declared, unbound, batch)
+            f"unknown input dimensions: {'; '.join(missing[:_NAMED])}{more}",
+            _binding_hint(declared, unbound, batch),
         )
     return Binding(
         {name: shapes[name] for name in declared}, symbols, hard_coded, (*refused, *notes), tuple(refused)
@@ -232,4 +236,4 @@ def _binding_hint(
         if unnamed:
             sizes = "AxBxC" if value.shape is None else "x".join(str(size or "SIZE") for size in value.shape)
             options[f"--input {display(name)}={display(sizes)}"] = None
-    return "give " + " ".join(options)
+    return "give " + " ".join([*islice(options, _NAMED), *(["..."] if len(options) > _NAMED else [])])

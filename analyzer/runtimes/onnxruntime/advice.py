@@ -15,6 +15,7 @@ from analyzer.runtimes.events import AllocationEvent, bounded_by
 from analyzer.runtimes.onnxruntime.course import Course, Recorded, Requests
 from analyzer.runtimes.onnxruntime.frame import Frame
 from analyzer.runtimes.onnxruntime.options import FOLLOWED_ON_CPU, SessionOptions
+from analyzer.runtimes.onnxruntime.plain_arena import Reached
 from analyzer.runtimes.onnxruntime.rules import CONVOLUTION
 from analyzer.runtimes.onnxruntime.simulation import (
     ArenaRegion,
@@ -105,23 +106,25 @@ def savings(
     """Return the sessions' memory under each cheaper setting with which they run, initializers in the file's
     order.
 
-    recorded: the sessions under `options`. The arena's strategy changes nothing of what is asked for.
+    recorded: the sessions under `options`. The arena's strategy changes nothing of what is asked for, and
+    memory patterns nothing of kernels' scratch.
     """
-    changes = [  # and whether it changes the events
-        (_SAME_ARENA, replace(options, arena_extend_strategy="kSameAsRequested"), False),
-        ("enable_mem_pattern=0", replace(options, enable_mem_pattern=False), True),
+    changes = [  # and whether it changes the events, and leaves the kernels' scratch
+        (_SAME_ARENA, replace(options, arena_extend_strategy="kSameAsRequested"), False, True),
+        ("enable_mem_pattern=0", replace(options, enable_mem_pattern=False), True, True),
     ]
     if _convolves(sessions):
         by_default = replace(options, cudnn_conv_algo_search="DEFAULT")
-        changes.append(("cudnn_conv_algo_search=DEFAULT", by_default, True))
-    now = recorded.to_the_end(options)
+        changes.append(("cudnn_conv_algo_search=DEFAULT", by_default, True, False))
+    now = recorded.reached(options)
     cheaper = []
-    for name, changed, again in changes:
+    for name, changed, again, same_scratch in changes:
         if changed != options:
-            recording = Recorded(sessions, changed, device) if again else recorded
-            session = recording.to_the_end(changed)
+            takes = recorded.takes if same_scratch else None
+            recording = Recorded(sessions, changed, device, takes) if again else recorded
+            session = recording.reached(changed)
             # In the same order of initializers, which moves what is held by more than some settings do.
-            if session.failure is None and (now.failure is not None or session.held_most < now.held_most):
+            if session.served and (not now.served or session.held < now.held):
                 cheaper.append(_saving(name, session))
     return tuple(cheaper)
 
@@ -130,15 +133,14 @@ def cheaper_arena(requests: Requests, options: SessionOptions) -> tuple[Saving, 
     """Return what recorded requests take with the arena's other strategy, the one setting that changes none
     of them."""
     changed = replace(options, arena_extend_strategy="kSameAsRequested")
-    session = requests.to_the_end(changed)
-    if changed == options or session.failure is not None:
+    session = requests.reached(changed)
+    if changed == options or not session.served:
         return ()
     return (_saving(_SAME_ARENA, session),)
 
 
-def _saving(name: str, session: SimulatedSession) -> Saving:
-    pages = max(session.page_bytes, session.held_most)
-    return Saving(name, session.peak_in_use, session.held_most, pages)
+def _saving(name: str, session: Reached) -> Saving:
+    return Saving(name, session.peak_in_use, session.held, max(session.page_bytes, session.held))
 
 
 def _convolves(sessions: Sequence[Sequence[Frame]]) -> bool:

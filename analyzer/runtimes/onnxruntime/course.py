@@ -24,14 +24,15 @@ from analyzer.devices import DeviceProfile
 from analyzer.runtimes.events import AllocationEvent
 from analyzer.runtimes.onnxruntime.frame import Frame
 from analyzer.runtimes.onnxruntime.options import SessionOptions
-from analyzer.runtimes.onnxruntime.recorder import Recording
+from analyzer.runtimes.onnxruntime.plain_arena import Reached
+from analyzer.runtimes.onnxruntime.recorder import KernelTakes, Recording
 from analyzer.runtimes.onnxruntime.session import record
 from analyzer.runtimes.onnxruntime.simulation import (
     Orders,
     SessionFailure,
     SimulatedSession,
+    reached,
     simulate_session,
-    simulate_to_the_end,
     simulate_typical_order,
 )
 
@@ -47,24 +48,30 @@ class Requests(ABC):
         """Return the events of that recording."""
         return self.without(blocks).events
 
-    def to_the_end(self, settings: SessionOptions) -> SimulatedSession:
-        """Simulate with initializers in the recording's order, within the arena's own limit alone."""
-        return simulate_to_the_end(self.events(), settings, None, self.events)
+    def reached(self, settings: SessionOptions) -> Reached:
+        """Return the peaks with initializers in the recording's order, within the arena's own limit alone."""
+        return reached(self.events(), settings, None, self.events)
 
 
 class Recorded(Requests):
-    """Those of sessions that are followed here; recorded once each."""
+    """Those of sessions that are followed here; recorded once each. takes: kernels' scratch as it is known,
+    by recordings whose kernels have the same settings."""
 
     def __init__(
-        self, sessions: Sequence[Sequence[Frame]], settings: SessionOptions, device: DeviceProfile
+        self,
+        sessions: Sequence[Sequence[Frame]],
+        settings: SessionOptions,
+        device: DeviceProfile,
+        takes: KernelTakes | None = None,
     ) -> None:
         self._arguments = sessions, settings, device
         self._known: dict[frozenset[int], Recording] = {}
+        self.takes: KernelTakes = {} if takes is None else takes
 
     def without(self, blocks: frozenset[int] = frozenset()) -> Recording:
         """Return the recording without the blocks with these keys."""
         if blocks not in self._known:
-            self._known[blocks] = record(*self._arguments, refused=blocks)
+            self._known[blocks] = record(*self._arguments, refused=blocks, takes=self.takes)
         return self._known[blocks]
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import TypeAlias
 
 from analyzer.graph import Category
 from analyzer.runtimes.events import AllocationEvent, Free, Malloc
@@ -15,6 +16,9 @@ from analyzer.runtimes.onnxruntime.options import SessionOptions
 from analyzer.runtimes.onnxruntime.rules import CONVOLUTION, MEMORY_PATTERN, scratch_rule
 
 FIRST_RUN = 1
+# A kernel's requests, whether its operator is unknown, and bytes in doubt, by its graph's identity and its
+# index: the same in every run.
+KernelTakes: TypeAlias = dict[tuple[int, int], tuple[Takes, bool, int]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,9 +67,7 @@ class SessionRecorder:
     graphs: dict[int, RuntimeGraph] = field(default_factory=dict)
     # Outputs that stay, by the frame's identity.
     bound: dict[int, dict[str, int]] = field(default_factory=dict)
-    # A kernel's requests, and whether its operator is unknown, by its graph's identity and its index: the
-    # same in every run.
-    takes: dict[tuple[int, int], tuple[Takes, bool, int]] = field(default_factory=dict)
+    takes: KernelTakes = field(default_factory=dict)
     stream: int | None = None
     graph: RuntimeGraph | None = None
     _keys: int = 0

@@ -41,7 +41,7 @@ from analyzer.runtimes.onnxruntime.graph import Node, RuntimeGraph
 from analyzer.runtimes.onnxruntime.kernels import packing
 from analyzer.runtimes.onnxruntime.kernels.scratch import KernelSettings
 from analyzer.runtimes.onnxruntime.options import SessionOptions
-from analyzer.runtimes.onnxruntime.recorder import FIRST_RUN, Recording, SessionRecorder
+from analyzer.runtimes.onnxruntime.recorder import FIRST_RUN, KernelTakes, Recording, SessionRecorder
 from analyzer.runtimes.onnxruntime.rewrite.layout import NHWC
 from analyzer.runtimes.onnxruntime.running import Patterns, Running
 
@@ -55,16 +55,19 @@ def record(
     device: DeviceProfile,
     lane_count: int = 0,
     refused: frozenset[int] = frozenset(),
+    takes: KernelTakes | None = None,
 ) -> Recording:
     """Record sessions on one arena: a first and a steady run, or one run per frame.
 
     lane_count: for how many sizes at once, where values' dimensions are `Lanes`. The requests are then the
     same in all of them but for their sizes: raises Apart where they are not, NotTogether where that cannot be
     worked out for all at once. refused: the keys of memory patterns' blocks that find no room; keys of
-    earlier requests are the same without them.
+    earlier requests are the same without them. takes: kernels' scratch as far as it is known, which is added
+    to.
     """
     settings = KernelSettings(options.provider, options.cudnn_conv_algo_search, device, options.threads)
-    recorder = SessionRecorder(settings, options, lane_count, refused)
+    known: KernelTakes = {} if takes is None else takes
+    recorder = SessionRecorder(settings, options, lane_count, refused, takes=known)
     if isinstance(sessions, Frame):
         sessions = [[sessions] * len(RUNS)]
     for frames in sessions:

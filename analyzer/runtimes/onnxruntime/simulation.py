@@ -222,13 +222,13 @@ def simulate_typical_order(
         simulation = simulate_to_the_end(orders[0], options, device_bytes, without)
         peak, most = simulation.peak_in_use, simulation.held_most
         return simulation, Orders((peak, peak), (most, most))
-    reached = [_reached(order, options, device_bytes, without) for order in orders]
-    simulation = simulate_to_the_end(orders[_chosen(reached)], options, device_bytes, without)
-    served = sum(each.served for each in reached)
-    peaks = _stated([r.peak_in_use for r in reached if r.served or not served], simulation.peak_requested)
-    held = _stated([each.held for each in reached], simulation.peak_requested)
+    each = [reached(order, options, device_bytes, without) for order in orders]
+    simulation = simulate_to_the_end(orders[_chosen(each)], options, device_bytes, without)
+    served = sum(one.served for one in each)
+    peaks = _stated([one.peak_in_use for one in each if one.served or not served], simulation.peak_requested)
+    held = _stated([one.held for one in each], simulation.peak_requested)
     held = max(held[0], peaks[0]), max(held[1], peaks[1])  # each order holds what it has in use
-    return simulation, Orders(peaks, held, served, len(reached))
+    return simulation, Orders(peaks, held, served, len(each))
 
 
 class Loaded:
@@ -317,10 +317,11 @@ def _first_stage(events: tuple[AllocationEvent, ...]) -> tuple[AllocationEvent, 
     return events[: count + 1]
 
 
-def _reached(
+def reached(
     events: tuple[AllocationEvent, ...], options: SessionOptions, device_bytes: int | None, without: Without
 ) -> Reached:
-    """Return the arena's peaks, also if a request finds no room."""
+    """Return the arena's peaks, also if a request finds no room. Arguments as of `simulate_to_the_end`, which
+    says more and takes longer."""
     simulation = steps(events, options)
     if simulation is not None:
         arena = PlainArena(options, device_bytes)

@@ -51,6 +51,7 @@ from analyzer.graph import Category, Graph, LeafOutput, Phase
 from analyzer.graph.calls import ModelCall
 from analyzer.logs import without_ours
 from analyzer.ranks import Post, Rank
+from analyzer.signals import interrupted_on_request
 from analyzer.values.assumptions import Assumptions
 from analyzer.values.branches import generates
 from analyzer_programs.following.batches import noting_drawn_sizes
@@ -355,7 +356,7 @@ def follow(
         ):
             try:
                 with ended_after(extent.until.seconds, extent.end_in_time):
-                    threads.finish(run)
+                    threads.finish(interrupted_on_request()(run))
             except Enough as enough:
                 error = enough.error
             except (AnalyzerError, torch.OutOfMemoryError, SystemExit, KeyboardInterrupt) as ended:

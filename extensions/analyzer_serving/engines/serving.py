@@ -23,7 +23,8 @@ from typing import Any
 
 from analyzer import releases
 from analyzer.devices import resolve
-from analyzer.errors import MissingDependencyError, OptionError, RunError
+from analyzer.errors import MissingDependencyError, OptionError, RunError, TargetError
+from analyzer.files import irregular
 from analyzer.options import Options
 from analyzer.ranks import Rank
 from analyzer.recipes.config import opened
@@ -186,10 +187,17 @@ def _folder_of(model: str, folder: Path) -> Path:
     shutil.copy(config.path, folder / "config.json")
     for file in config.path.parent.glob("*.json"):
         if file.name.startswith(_BESIDE):
-            shutil.copy(file, folder / file.name)
+            shutil.copy(_regular(file), folder / file.name)
     for file in config.path.parent.glob("*.safetensors"):
-        (folder / file.name).write_bytes(_header_of(file))
+        (folder / file.name).write_bytes(_header_of(_regular(file)))
     return folder
+
+
+def _regular(file: Path) -> Path:
+    """Return a file beside the configuration. Raises TargetError for one that reading waits at."""
+    if reason := irregular(file):
+        raise TargetError(f"{file} is not read: {reason}", "give the folder of a model's files")
+    return file
 
 
 def _header_of(file: Path) -> bytes:

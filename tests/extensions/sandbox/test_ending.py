@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import pty
 import select
@@ -62,3 +63,59 @@ def test_the_cursor_and_the_folders(tmp_path: Path, number: signal.Signals, targ
     assert is_asked and code == (2 if number == signal.SIGKILL else 128 + number), written
     assert written.rfind(SHOWN) > written.rfind(HIDDEN), written
     assert list(temporary.iterdir()) == []
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_program_reports_its_memory_until_then(tmp_path: Path, number: signal.Signals) -> None:
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
+    program = tmp_path / "program.py"
+    program.write_text(
+        "import time, torch\nkept = torch.zeros(1 << 20, device='cuda')\nprint('here', flush=True)\n"
+        "while True:\n    time.sleep(0.05)\n"
+    )
+    out = tmp_path / "out.json"
+    words = [
+        "run",
+        "--engine",
+        "trace",
+        "--device",
+        "24GiB",
+        "--format",
+        "json",
+        "-o",
+        str(out),
+        str(program),
+    ]
+    ran = subprocess.Popen(
+        [sys.executable, "-m", "analyzer", *words], cwd=tmp_path, stderr=subprocess.PIPE,
+        env={**os.environ, "PYTHONPATH": PYTHONPATH, "TMPDIR": str(temporary)},
+    )  # fmt: skip
+    assert ran.stderr is not None
+    for line in ran.stderr:
+        if line == b"here\n":
+            ran.send_signal(number)
+            break
+    ran.stderr.read()
+    assert ran.wait(timeout=60) == 2
+    document = json.loads(out.read_text())
+    assert document["incomplete"] == "interrupted" and document["peak_allocated"] == 4 << 20
+    assert list(temporary.iterdir()) == []
+
+
+def test_a_second_request_ends_a_program_that_goes_on(tmp_path: Path) -> None:
+    (tmp_path / "program.py").write_text(
+        "import sys, time\nwhile True:\n    try:\n        print('here', file=sys.stderr, flush=True)\n"
+        "        time.sleep(60)\n    except KeyboardInterrupt:\n        pass\n"
+    )
+    ran = subprocess.Popen(
+        [sys.executable, "-m", "analyzer", "run", "--engine", "trace", "program.py"], cwd=tmp_path,
+        stderr=subprocess.PIPE, stdout=subprocess.PIPE, env={**os.environ, "PYTHONPATH": PYTHONPATH},
+    )  # fmt: skip
+    assert ran.stderr is not None
+    requests = 0
+    for line in ran.stderr:
+        if b"here" in line:
+            ran.send_signal(signal.SIGTERM)
+            requests += 1
+    assert ran.wait(timeout=60) == 128 + signal.SIGTERM and requests == 2

@@ -173,3 +173,22 @@ def test_landlock_says_what_it_cannot_keep(asks: bool, said: str, tmp_path: Path
 
     box = Sandbox(Scratch(str(tmp_path)), "landlock", None, True, asks=asks)
     assert said in box.protected_by() and "{" not in box.protected_by()
+
+
+@pytest.mark.parametrize("before", [(), (*REFUSED,)])
+def test_files_in_shared_memory_are_kept_apart_or_said(folder: Path, before: tuple[str, ...]) -> None:
+    name = f"analyzer-test-{os.getpid()}"
+    (folder / "program.py").write_text(
+        "import ctypes, os, torch\nlibc = ctypes.CDLL(None)\n"
+        f"assert libc.shm_open(b'/{name}', os.O_CREAT | os.O_RDWR, 0o600) >= 0\ntorch.ones(8, device='cuda')\n"
+    )
+    path = Path("/dev/shm", name)
+    try:
+        ran = _run(folder, "-m", "analyzer", "run", "--device", "24GiB", "program.py", before=before)
+        assert ran.returncode == 0, ran.stderr
+        assert path.exists() == (
+            f"/dev/shm since the program began, which is not kept apart here: '{name}'" in ran.stderr
+        )
+        assert path.exists() == bool(before)
+    finally:
+        path.unlink(missing_ok=True)

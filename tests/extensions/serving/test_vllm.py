@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -12,7 +13,7 @@ import pytest
 
 from analyzer.cli import main
 from analyzer.devices import load
-from analyzer.errors import MissingDependencyError, OptionError, RunError
+from analyzer.errors import AnalyzerError, MissingDependencyError, OptionError, RunError
 from analyzer.ranks import Rank
 from analyzer.report import formats
 from analyzer_emulation.emulate import Held
@@ -568,3 +569,13 @@ def test_what_belongs_to_the_other_engine_is_said(
 def test_a_python_without_it_is_said() -> None:
     with pytest.raises(MissingDependencyError, match="has no vLLM"):
         serving.python_with(vllm.VLLM, sys.executable)
+
+
+@pytest.mark.parametrize("name", ["model.safetensors", "tokenizer.json"])
+def test_a_fifo_beside_a_configuration_is_not_opened(tmp_path: Path, name: str) -> None:
+    model = tmp_path / "model"
+    model.mkdir()
+    (model / "config.json").write_text('{"model_type": "llama"}')
+    os.mkfifo(model / name)
+    with pytest.raises(AnalyzerError, match="it is a FIFO"):
+        serving._folder_of(str(model), tmp_path / "place")

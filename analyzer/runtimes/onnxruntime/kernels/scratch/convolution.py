@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from analyzer.libraries.cudnn.choices import UNKNOWN, choices_of
+from analyzer.libraries.cudnn.choices import UNKNOWN
 from analyzer.libraries.cudnn.convolution import ELEMENT_BYTES, Convolution, Question
 from analyzer.parametric.lanes import Lanes, NotTogether
 from analyzer.runtimes.onnxruntime.graph import Node, RuntimeGraph
@@ -62,7 +62,7 @@ def _cuda_conv(node: Node, graph: RuntimeGraph, settings: KernelSettings) -> Tak
     if question is None or question.call.dtype not in ELEMENT_BYTES:
         return []
     each = _at_each_batch(question) if _at_many(question) else [question]
-    workspaces = choices_of(settings.device).frontend(each)
+    workspaces = settings.choices.frontend(each)
     known = "bounded" if any(one.source == UNKNOWN for one in workspaces) else "measured"
     # A request that is not made has no range: nothing, where that is a guess, is a byte.
     sizes = [max(one.nbytes, int(one.source == UNKNOWN)) for one in workspaces]
@@ -76,7 +76,7 @@ def doubt(node: Node, graph: RuntimeGraph, settings: KernelSettings) -> int:
     question = convolution_of(node, graph, settings.search)
     if question is None or question.call.dtype not in ELEMENT_BYTES or _at_many(question):
         return 0
-    (workspace,) = choices_of(settings.device).frontend([question])
+    (workspace,) = settings.choices.frontend([question])
     return max(workspace.high_bytes - workspace.nbytes, workspace.nbytes - workspace.low_bytes)
 
 

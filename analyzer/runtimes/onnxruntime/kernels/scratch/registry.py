@@ -10,10 +10,11 @@ number does, and a rule that needs more of it is asked batch by batch (`lanes.py
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from analyzer.devices import DeviceProfile
 from analyzer.graph import dtype_bits
+from analyzer.libraries.cudnn.choices import Choices, choices_of
 from analyzer.runtimes.onnxruntime.graph import Node, RuntimeGraph
 
 Takes = list[tuple[int, str]]
@@ -27,6 +28,14 @@ class KernelSettings:
     search: str
     device: DeviceProfile
     threads: int = 1
+    _choices: list[Choices] = field(default_factory=list, compare=False, repr=False)
+
+    @property
+    def choices(self) -> Choices:
+        """cuDNN's choices on the device, found once: a profile has too many figures to look them up by."""
+        if not self._choices:
+            self._choices.append(choices_of(self.device))
+        return self._choices[0]
 
 
 Estimate = Callable[[Node, RuntimeGraph, KernelSettings], Takes]
