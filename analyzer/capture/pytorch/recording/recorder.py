@@ -296,6 +296,8 @@ class Recorder(TorchDispatchMode):
                 kernel = schema.kernel or func
                 if schema.remembered:
                     out = self._results.call(kernel, args, kwargs)
+                elif schema.rewrites:
+                    out = self._results.write(kernel, args, kwargs, schema.written(args, kwargs))
                 else:
                     out = kernel(*args, **kwargs)
         except RuntimeError as error:  # NotImplementedError is one
