@@ -30,7 +30,9 @@ from typing import Any, NamedTuple
 
 import torch
 
+from . import sizes
 from .calls import DispatchedCall
+from .origins import Origins
 
 aten = torch.ops.aten
 _MOST_COUNTED = 1 << 26
@@ -70,6 +72,7 @@ class KnownCounts:
     def __init__(self, key_of: Callable[[torch.Tensor], int]) -> None:
         self._key_of = key_of
         self.keys: set[int] = set()
+        self.origins = Origins(key_of, self._key)
         # Numbers drawn evenly from 0 to 1, and normally around 0; how much of such is below a number.
         self._drawn: dict[int, Callable[[float], float]] = {}
         self._orders: dict[int, int] = {}  # orders, one after the other: how many places each has
@@ -102,6 +105,7 @@ class KnownCounts:
         self._assumed_equal.pop(key, None)
         self._chosen.pop(key, None)
         self._supposed.pop(key, None)
+        self.origins.forget(key)
 
     def _key(self, tensor: torch.Tensor) -> int:
         key = self._key_of(tensor)
@@ -122,6 +126,10 @@ class KnownCounts:
         assumed = self._assumed_equal.get(compared, {})
         rows, each, _ = self._chosen.get(compared, Chosen(mask.numel(), 1, 0))
         return assumed.get(number, max(min(rows, rows * each - sum(assumed.values())), 1))
+
+    def most_results(self, call: DispatchedCall) -> int | None:
+        """Return the most results of an operator whose size data decides; None if nothing bounds them."""
+        return sizes.most(call, self.at_most, self.origins.different, self.origins.end)
 
     def _equal_to(self, mask: torch.Tensor) -> tuple[int, Any] | None:
         """Return the compared storage and the number it is compared with; None of any other mask."""

@@ -51,6 +51,7 @@ from .counts import (
 )
 from .distinct import distinct
 from .loaded import Loaded
+from .origins import MEETING, NO_END
 from .sizes import is_mask
 from .store import Store
 from .zeroing import most_left
@@ -84,7 +85,7 @@ _LEFT_EMPTY = frozenset((aten.empty.memory_format, aten.empty_strided.default, *
 _DRAWING = "normal_ uniform_ random_ bernoulli_ exponential_ geometric_ log_normal_ cauchy_"
 _WRITERS = frozenset(("copy_", "fill_", "zero_", *_DRAWING.split()))
 # Operators whose result one known operand may decide, and those that need none that is known.
-DECIDING = frozenset({_ANY, ROWS_WITH_ANY, *_ABSORBING, *_TAKING, *COMPARING, *EQUAL})
+DECIDING = frozenset({_ANY, ROWS_WITH_ANY, *_ABSORBING, *_TAKING, *COMPARING, *EQUAL, *MEETING})
 FROM_NOTHING = frozenset(
     {*SORTING, CHOOSING, aten.nonzero.default, aten._to_copy.default, aten.copy_.default, *_LEFT_EMPTY}
 ) | frozenset(_LIKE)
@@ -209,6 +210,7 @@ class KnownValues:
             self.counts.listed(call.argument("self"), result)
         elif most is not None and self.sure(result) is None:
             self.counts.bounded(result, most)
+        self.counts.origins.note(call, result)
 
     def _not_zero_at_most(self, mask: torch.Tensor) -> int | None:
         value = self.sure(mask)
@@ -380,6 +382,9 @@ class KnownValues:
         """Return whether the result is known though not all operands are: one of them decides, or none
         does."""
         func = call.func
+        if func in MEETING and (answer := self.counts.origins.meets(call)) is not None:
+            self._note(NO_END)
+            return self._filled_with(results[0], answer)
         if func in COMPARING or func in EQUAL:
             looks = self.counts.compared if func in COMPARING else self.counts.note_equal
             looks(call, results[0])

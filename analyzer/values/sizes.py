@@ -5,7 +5,8 @@ possible one.
    at, fewer where a mask is made of numbers that are drawn (`counts.py`); `torchvision::nms` keeps at most
    every box.
 2. `bincount` gives `minlength` counts: the values are taken to be below it, as a program that names it wants
-   them. Without it, at most one for every element is assumed.
+   them. Without it, at most one for every element is assumed. Integers drawn from a range have no more
+   different values than it has (`origins.py`).
 3. The user may set their number (`assume`), and the notes name the line in any case.
 
 A size that nothing bounds (`repeat_interleave` by a tensor, without `output_size`) is an error that asks for
@@ -73,14 +74,25 @@ def places_of_entries(call: DispatchedCall) -> int | None:
     return None if sparse == len(shape) else math.prod(shape[:sparse])
 
 
-def most(call: DispatchedCall, at_most: Callable[[torch.Tensor], int | None] = lambda _: None) -> int | None:
-    """Return an upper bound of the number of results; None if shapes do not tell. at_most: bound of a
-    tensor's non-zero elements, where known."""
+def _nothing(_: torch.Tensor) -> int | None:
+    return None
+
+
+def most(
+    call: DispatchedCall,
+    at_most: Callable[[torch.Tensor], int | None] = _nothing,
+    different: Callable[[torch.Tensor], int | None] = _nothing,
+    end: Callable[[torch.Tensor], int | None] = _nothing,
+) -> int | None:
+    """Return an upper bound of the number of results; None if shapes do not tell. Of a tensor, where known:
+    at_most, a bound of its non-zero elements; different, of its different values; end, of all its values."""
     match call.name:
         case "aten::unique_dim" | "aten::unique_dim_consecutive" | "aten::unique_consecutive" if (
             dim := call.argument("dim")
         ) is not None:
             return int(call.argument("self").size(dim))
+        case "aten::_unique2" | "aten::_unique" if (values := different(call.argument("self"))) is not None:
+            return values
         case "aten::unique_consecutive" | "aten::_unique2" | "aten::_unique":
             return int(call.argument("self").numel())
         case "aten::masked_select" | "aten::masked_scatter_backward":
@@ -88,7 +100,10 @@ def most(call: DispatchedCall, at_most: Callable[[torch.Tensor], int | None] = l
             count = at_most(mask) if source.shape == mask.shape else None
             return math.prod(torch.broadcast_shapes(source.shape, mask.shape)) if count is None else count
         case "aten::bincount":
-            return int(call.argument("minlength") or call.argument("self").numel())
+            least = call.argument("minlength")
+            if (behind := end(call.argument("self"))) is not None:
+                return max(int(least or 0), behind)
+            return int(least or call.argument("self").numel())
         case "torchvision::nms":
             return int(call.argument("dets").size(0))
     if not (masks := masks_of(call)):

@@ -246,7 +246,7 @@ class ProcessValues:
             self._list("no factor of a product is taken to be zero where its gradient asks for them")
             return 0
         few = branches.counted() if call.name == "aten::nonzero" else None
-        most: int | None = few[0] if few else sizes.most(call, values.counts.at_most)
+        most: int | None = few[0] if few else values.counts.most_results(call)
         assert most is not None
         if few:
             self._list(few[1])

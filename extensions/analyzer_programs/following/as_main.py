@@ -18,8 +18,9 @@ from analyzer_programs.following.branches import Branches
 def _forget(folder: str, modules_before: set[str]) -> None:
     """Forget the program's modules, and the state accelerate and bitsandbytes keep for a process."""
     for name in sys.modules.keys() - modules_before:
-        file = getattr(sys.modules[name], "__file__", None)
-        if file is not None and Path(file).is_relative_to(folder) and "site-packages" not in file:
+        # Not by its attribute: a package that imports itself when it is first used may fail to.
+        file = getattr(sys.modules[name], "__dict__", {}).get("__file__")
+        if isinstance(file, str) and Path(file).is_relative_to(folder) and "site-packages" not in file:
             del sys.modules[name]
     state = sys.modules.get("accelerate.state")
     if state is not None:

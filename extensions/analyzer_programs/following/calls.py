@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from analyzer.capture.pytorch.module.blocks import repeated
+from analyzer.capture.pytorch.module.modules import named_tensors
 from analyzer.graph.calls import ModelCall
 from analyzer.values.frames import variables_of
 
@@ -26,7 +27,7 @@ def called_as(module: torch.nn.Module, frame: FrameType | None, args: Any, kwarg
         batch=int(tensors[0].shape[0]) if tensors and tensors[0].dim() else None,
         gradients=torch.is_grad_enabled(),
         own_checkpointing=bool(getattr(module, "supports_gradient_checkpointing", False)),
-        parameters=next(module.parameters(), None) is not None,
+        parameters=next(named_tensors(module, "parameters"), None) is not None,
     )
 
 

@@ -195,6 +195,13 @@ class Tokens:
 
         @functools.wraps(original)
         def _sample(model: torch.nn.Module, input_ids: torch.Tensor, *arguments: Any, **named: Any) -> Any:
+            made = tokens(model, input_ids, *arguments, **named)
+            sequences = getattr(made, "sequences", made)
+            if isinstance(sequences, torch.Tensor):
+                self._recorder.values.generated(sequences, input_ids.shape[-1])
+            return made
+
+        def tokens(model: torch.nn.Module, input_ids: torch.Tensor, *arguments: Any, **named: Any) -> Any:
             prompt = _prompt(model, input_ids, named) if self._phases.looking and not arguments else None
             call = _Call(original, model, {"input_ids": input_ids, **named}, prompt or ())
             if prompt is None or call.new_tokens < WORTH_EXTRAPOLATING:

@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import torch
 
+from analyzer.capture.pytorch.module.modules import named_tensors
 from analyzer.graph.calls import ModelCall
 
 
@@ -36,7 +37,9 @@ class OptimizedModels:
         }
         for place, root in enumerate(roots):
             module = root()
-            if module is None or any(id(parameter) in given for parameter in module.parameters()):
+            if module is None or any(
+                id(parameter) in given for _, parameter in named_tensors(module, "parameters")
+            ):
                 self._optimized.add(place)
 
     def said_of(self, models: Sequence[ModelCall]) -> tuple[ModelCall, ...]:

@@ -41,7 +41,7 @@ from analyzer.capture.pytorch.kernels.fetched import fetched_kernels
 from analyzer.capture.pytorch.kernels.flex import compiled_flex
 from analyzer.capture.pytorch.kernels.quantized import managed_memory
 from analyzer.capture.pytorch.kernels.triton_kernels import triton_kernels
-from analyzer.capture.pytorch.module.modules import bytes_in
+from analyzer.capture.pytorch.module.modules import bytes_in, named_tensors
 from analyzer.capture.pytorch.module.step import label_gradients, label_optimized, label_state
 from analyzer.capture.pytorch.patches import replaced
 from analyzer.capture.pytorch.recording.parts import inside, untransformed
@@ -254,8 +254,8 @@ class Phases:
         """Label parameters and buffers; a lazy module has them after its first call."""
         path = self._paths[id(module)]
         for category, tensors in (
-            (Category.PARAMETER, module.named_parameters(path)),
-            (Category.BUFFER, module.named_buffers(path)),
+            (Category.PARAMETER, named_tensors(module, "parameters", path)),
+            (Category.BUFFER, named_tensors(module, "buffers", path)),
         ):
             for name, tensor in tensors:
                 if is_lazy(tensor):

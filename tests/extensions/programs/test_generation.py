@@ -375,3 +375,31 @@ print(made.shape[1], calls)
     calls = [(many + 1, length + many) for length, many in zip(range(30, 39), room, strict=True)]
     assert capsys.readouterr().out.strip() == f"39 {calls}" and estimate.incomplete is None
     assert any("none of the drafted tokens are assumed to be accepted" in note for note in estimate.notes)
+
+
+ENDS = """
+import torch
+from transformers import LlamaConfig, LlamaForCausalLM
+
+sizes = dict(hidden_size=32, intermediate_size=64, num_hidden_layers=1, num_attention_heads=2)
+model = LlamaForCausalLM(LlamaConfig(vocab_size=100, pad_token_id=1, eos_token_id=2, bos_token_id=2, **sizes)).cuda()
+prompts = torch.randint(3, 100, (4, 7)).cuda()
+made = model.generate(prompts, max_new_tokens={new}, do_sample=True)
+ends = torch.isin(made[:, 7:], torch.tensor([2], device="cuda"))
+where = torch.full((4,), {new}, device="cuda")
+where[ends.any(dim=1)] = ends.int().argmax(dim=1)[ends.any(dim=1)]
+places = torch.arange({new}, device="cuda")
+kept = [tokens[mask] for tokens, mask in zip(made[:, 7:].cpu(), (places <= where[:, None]).cpu())]
+assert [len(tokens) for tokens in kept] == [{new}] * 4, kept
+assert bool((made[:, 7:].clone() != 1).all())
+"""
+
+
+@pytest.mark.parametrize("new", [8, pytest.param(48, marks=pytest.mark.campaign)])
+def test_no_end_is_among_the_tokens_of_a_generation(tmp_path: Path, new: int) -> None:
+    """What comes after a generation cuts its tokens at the first end: there is none, as it goes on to its longest."""
+    script = tmp_path / "program.py"
+    script.write_text(ENDS.format(new=new))
+    estimate = analyzer.run(script, device="h200")
+    assert estimate.incomplete is None
+    assert any("no end of a sequence is assumed" in note for note in estimate.notes)

@@ -112,3 +112,24 @@ assert layer.weight.is_cuda and torch.cuda.memory_allocated() == 4 << 20
 """
     )
     assert analyzer.run(script, device="h200").peak_allocated == 4 << 20
+
+
+LAZY = """
+import sys, types
+
+class Lazy(types.ModuleType):
+    def __getattr__(self, name):
+        raise ImportError(f"{self.__name__} cannot be imported here")
+
+sys.modules["integrations_of_nobody"] = Lazy("integrations_of_nobody")
+"""
+
+
+def test_a_package_that_imports_itself_late_may_fail_to(tmp_path: Path) -> None:
+    """A package's module that imports another when it is first used: asking it for anything raises ImportError."""
+    script = tmp_path / "lazy.py"
+    script.write_text(LAZY)
+    try:
+        assert analyzer.run(script, device="h200").incomplete is None
+    finally:
+        sys.modules.pop("integrations_of_nobody", None)

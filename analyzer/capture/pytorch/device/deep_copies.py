@@ -13,6 +13,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from torch.utils._python_dispatch import _disable_current_modes
 
 _COPIES = "analyzer.deep_copies"  # in what is remembered of one deep copy: storage -> a copy of all of it
 
@@ -30,7 +31,7 @@ def deep_copy(
         with torch.no_grad():
             storage = _whole(tensor, memo.setdefault(_COPIES, {}))
             tensor.new_empty([])
-            view = storage.as_strided(tensor.shape, tensor.stride(), tensor.storage_offset())
+            view = _part(storage, tensor)
         view.requires_grad_(tensor.requires_grad)
         if tensor.grad is not None:
             view.grad = copied(tensor.grad, memo)
@@ -50,6 +51,14 @@ def _is_plain(tensor: torch.Tensor) -> bool:
         and tensor.is_leaf
         and not (tensor.is_quantized or tensor.is_conj() or tensor.is_neg())
     )
+
+
+def _part(storage: torch.Tensor, tensor: torch.Tensor) -> torch.Tensor:
+    """Return a tensor of this storage that is no view of another one (`set_`): once it is given other data
+    (`copied.data = ...`), nothing keeps the storage."""
+    with _disable_current_modes(), torch._C.DisableTorchFunction():
+        part = torch.empty(0, dtype=tensor.dtype, device="meta")
+        return part.set_(storage.untyped_storage(), tensor.storage_offset(), tensor.shape, tensor.stride())
 
 
 def _whole(tensor: torch.Tensor, copies: dict[tuple[int, torch.dtype], torch.Tensor]) -> torch.Tensor:

@@ -25,6 +25,18 @@ class _Watch:
         self.done = False
 
 
+def named_tensors(module: torch.nn.Module, kind: str, prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield what a module holds, by name. kind: "parameters" or "buffers".
+
+    A class outside PyTorch may have a method of this name that does more than tell (Keras makes its
+    parameters in it): PyTorch's own is called.
+    """
+    own = getattr(type(module), f"named_{kind}")
+    in_torch = own.__module__.partition(".")[0] == "torch"
+    tells = own if in_torch else getattr(torch.nn.Module, f"named_{kind}")
+    yield from tells(module, prefix)
+
+
 def bytes_in(value: Any) -> tuple[int, int]:
     """Return bytes and elements of all tensors in a module's output."""
     tensors = [t for t in torch.utils._pytree.tree_leaves(value) if isinstance(t, torch.Tensor)]

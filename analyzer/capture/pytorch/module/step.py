@@ -24,6 +24,7 @@ from typing import Any, Protocol
 import torch
 
 from analyzer.capture.pytorch.kernels.layouts import channels_last_like
+from analyzer.capture.pytorch.module.modules import named_tensors
 from analyzer.graph import Category, Phase
 
 AMP_TYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
@@ -167,7 +168,7 @@ def _label_batch(xs: list[torch.Tensor], ys: list[torch.Tensor], recorder: Watch
 
 def label_gradients(model: torch.nn.Module, recorder: Watcher) -> None:
     """Label every gradient with its parameter's name."""
-    for name, parameter in model.named_parameters():
+    for name, parameter in named_tensors(model, "parameters"):
         if parameter.grad is not None:
             recorder.label(parameter.grad, f"{name}.grad", Category.GRADIENT)
 

@@ -164,6 +164,12 @@ class ProgramValues:
         """Remember how many elements of a mask are true."""
         self._known_values.selects(mask, count)
 
+    def generated(self, tokens: torch.Tensor, prompt: int) -> None:
+        """Remember tokens that a generation made, behind a prompt of so many."""
+        with torch._C.DisableTorchFunction():  # the program's own call comes here
+            if tokens.device.type == "meta":
+                self._known_values.counts.origins.generated(tokens, prompt)
+
     @contextlib.contextmanager
     def standing_in(self) -> Iterator[None]:
         """While open, uninitialised tensors count as computed results whose values are unknown."""
@@ -305,7 +311,7 @@ class ProgramValues:
         ):
             self._note(few[1])
             return sized_result(call, few[0])
-        most = sizes.most(call, self._known_values.counts.at_most) if self.stands_in else None
+        most = self._known_values.counts.most_results(call) if self.stands_in else None
         count = self.how_many(f"results {call.name.partition('::')[2]} has", most)
         if count is not None and (masks := sizes.masks_of(call)):
             self._known_values.counts.suppose(masks[0], count)

@@ -8,6 +8,8 @@ shapes in every layer and step.
 2. Only calls on meta tensors alone, of operators that change nothing, return no views and whose results'
    sizes do not depend on values, and only results with storages of their own, as large as their shape and
    strides say.
+3. A call that writes to one tensor and returns it, without another form, has the same answer where all is the
+   same: that tensor. Only where nothing else that it is given lies in the same storage.
 
 Not modelled: complex types, whose tensors may be lazily conjugated; these are asked every time.
 """
@@ -35,6 +37,7 @@ class MetaCache:
     def __init__(self) -> None:
         # By the operator's identity, which is cheaper than its hash, and the rest; the operator stays alive.
         self._answers: dict[Hashable, tuple[Any, type, tuple[_Made | None, ...]]] = {}
+        self._writes: dict[Hashable, Any] = {}  # calls that only write to a tensor, and their operator
 
     def call(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Return the result of `func`, from the cache if possible."""
@@ -67,6 +70,41 @@ class MetaCache:
             self._answers.clear()
         self._answers[key] = func, *(recipe or (_ASKED, ()))
         return out
+
+    def write(
+        self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], written: list[torch.Tensor]
+    ) -> Any:
+        """Return the result of `func`, which writes to these and returns one of them, from the cache if
+        possible."""
+        parts: list[Any] = [id(func), torch.get_default_dtype()]
+        if len(written) != 1 or not _tell(args, parts) or (kwargs and not _tell(kwargs.items(), parts)):
+            return func(*args, **kwargs)
+        target, key = written[0], tuple(parts)
+        storage = target.untyped_storage()
+        if any(
+            value is not target and value.untyped_storage()._cdata == storage._cdata
+            for value in tree_iter((args, kwargs))
+            if isinstance(value, torch.Tensor)
+        ):
+            return func(*args, **kwargs)
+        try:
+            if key in self._writes:
+                return target
+        except TypeError:
+            return func(*args, **kwargs)
+        before = _form(target)
+        out = func(*args, **kwargs)
+        if out is target and _form(target) == before:
+            if len(self._writes) >= LARGEST:
+                self._writes.clear()
+            self._writes[key] = func
+        return out
+
+
+def _form(tensor: torch.Tensor) -> tuple[Any, ...]:
+    """Return what an operator may change of a tensor besides its values."""
+    nbytes = tensor.untyped_storage().nbytes()
+    return tensor.shape, tensor.stride(), tensor.storage_offset(), tensor.dtype, nbytes
 
 
 def _tell(values: Iterable[Any], parts: list[Any]) -> bool:

@@ -34,6 +34,7 @@ from analyzer.capture.pytorch.recording.failing import FailedCall
 from analyzer.capture.pytorch.recording.fan_in import FanIn, Formula
 from analyzer.capture.pytorch.recording.memory import Memory
 from analyzer.capture.pytorch.recording.meta_cache import MetaCache
+from analyzer.capture.pytorch.recording.own_meta import answer
 from analyzer.capture.pytorch.recording.parts import PLAIN, has_parts, inside, unwraps_itself
 from analyzer.capture.pytorch.recording.places import Places
 from analyzer.capture.pytorch.recording.refused import reason
@@ -245,6 +246,12 @@ class Recorder(TorchDispatchMode):
             if args and type(args[0]) in _NUMBERS:
                 args = _tensors_again(func, args)
             return func(*args, **kwargs)
+        if self.storages.has_nowhere and self.storages.all_nowhere((*args, *kwargs.values())):
+            with _disable_current_modes():
+                out = answer(self.compatible.device.releases["torch"], func, args, kwargs)
+            made = [value for value in tree_iter(out) if isinstance(value, torch.Tensor)]
+            self.storages.made_on_host(made, True)
+            return out
         if self.phases is not None:
             self.places.phase = self.phases()
         if schema.choice is not None:
@@ -289,6 +296,8 @@ class Recorder(TorchDispatchMode):
                 kernel = schema.kernel or func
                 if schema.remembered:
                     out = self._results.call(kernel, args, kwargs)
+                elif schema.rewrites:
+                    out = self._results.write(kernel, args, kwargs, schema.written(args, kwargs))
                 else:
                     out = kernel(*args, **kwargs)
         except RuntimeError as error:  # NotImplementedError is one

@@ -40,6 +40,7 @@ class Schema:
         "name",
         "names",
         "remembered",
+        "rewrites",
         "settings",
         "sized_by_values",
         "skip",
@@ -75,6 +76,18 @@ class Schema:
             and not schema.is_mutable
             and not self.sized_by_values
             and all(returned.alias_info is None for returned in schema.returns)
+        )
+        # It writes to one of its arguments, and returns that one.
+        self.rewrites = (
+            func.namespace == "aten"
+            and kernel is None
+            and not self.sized_by_values
+            and torch.Tag.inplace_view not in func.tags
+            and torch.Tag.nondeterministic_seeded not in func.tags
+            and len(self.writes) == len(schema.returns) == 1
+            and isinstance(schema.returns[0].type, torch.TensorType)
+            and schema.returns[0].alias_info is not None
+            and schema.returns[0].alias_info.is_write
         )
         self.skip = schema.name.startswith("profiler::")
         # Random numbers written into its first argument, which is the result: PyTorch would decompose some of

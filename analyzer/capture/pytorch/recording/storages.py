@@ -173,6 +173,22 @@ class Storages:
         """Return whether the program itself made it a meta tensor: it has no memory anywhere."""
         return self.live.get(next(inside(tensor), tensor).untyped_storage()._cdata) in self._nowhere
 
+    @property
+    def has_nowhere(self) -> bool:
+        """Whether the program itself has made meta tensors."""
+        return bool(self._nowhere)
+
+    def all_nowhere(self, arguments: Iterable[Any]) -> bool:
+        """Return whether there is a tensor without memory among these, and the program made them all so."""
+        one = False
+        for argument in arguments:
+            for value in argument if isinstance(argument, (list, tuple)) else (argument,):
+                if isinstance(value, torch.Tensor) and value.is_meta:
+                    if not self.nowhere(value):
+                        return False
+                    one = True
+        return one
+
     @contextlib.contextmanager
     def making_nowhere(self) -> Iterator[None]:
         """While open, results are the program's own meta tensors."""

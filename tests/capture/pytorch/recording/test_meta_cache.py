@@ -79,3 +79,34 @@ def test_what_ran_with_cudnn_is_not_the_answer_without() -> None:
     assert cache.call(convolution, args, {}).stride() == (144, 1, 24, 4)
     with torch.backends.cudnn.flags(enabled=False):
         assert cache.call(convolution, args, {}).stride() == (144, 36, 6, 1)
+
+
+def test_a_call_that_writes_to_a_tensor_returns_it_again() -> None:
+    """Also with `out=`; the meta kernel is called once."""
+    cache, calls = MetaCache(), 0
+
+    class Counted(torch.utils._python_dispatch.TorchDispatchMode):
+        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            nonlocal calls
+            calls += 1
+            return func(*args, **(kwargs or {}))
+
+    with Counted():
+        for _ in range(3):
+            target, other = meta(4, 3), meta(3)
+            assert cache.write(aten.mul_.Tensor, (target, other), {}, [target]) is target
+            out = meta(4, 5)
+            assert cache.write(aten.mm.out, (target, meta(3, 5)), {"out": out}, [out]) is out
+    # What the loop makes, and each operator once.
+    assert calls == 3 * 4 + 2
+
+
+def test_a_call_that_writes_is_made_where_it_changes_a_form_or_may_fail() -> None:
+    cache = MetaCache()
+    for _ in range(2):
+        out = meta(0)
+        assert cache.write(aten.mm.out, (meta(4, 3), meta(3, 5)), {"out": out}, [out]).shape == (4, 5)
+    fresh = meta(7)
+    cache.write(aten.mul_.Tensor, (fresh, meta(7)), {}, [fresh])
+    with pytest.raises(RuntimeError):
+        cache.write(aten.mul_.Tensor, (fresh, meta(6)), {}, [fresh])

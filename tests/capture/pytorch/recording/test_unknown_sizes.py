@@ -338,3 +338,22 @@ def test_zeros_written_by_chance_bound_what_is_left(run: Any, capsys: Any, made:
     real = int(names["d"].count_nonzero())
     assert len(found) == 3 and all(0.99 * real < each < 1.02 * real for each in found), (found, real)
     assert any("depends on data" in note for note in estimate.notes)
+
+
+@pytest.mark.parametrize("call", ["torch.unique(y)", "torch.bincount(y)", "torch.unique(y.long())"])
+def test_integers_drawn_from_a_range_have_no_more_values_than_it(run: Any, call: str) -> None:
+    """A check of labels counts them (`len(torch.unique(labels)) > classes`): 100 at most, not as many as labels."""
+    estimate = run(
+        f"y = torch.randint(0, 100, (1 << 18,), dtype=torch.int32, device='cuda')\nkept = {call}\n"
+        "assert len(kept) == 100, kept.shape\n"
+    )
+    assert estimate.incomplete is None
+    assert any("depends on data" in note for note in estimate.notes)
+
+
+def test_labels_that_are_written_to_have_no_range(run: Any) -> None:
+    text = (
+        "y = torch.randint(0, 100, (4096,), device='cuda')\ny.mul_(torch.randint(0, 9, (4096,), device='cuda'))\n"
+        "assert len(torch.unique(y)) == 4096\n"
+    )
+    assert run(text).incomplete is None
