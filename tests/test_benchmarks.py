@@ -34,7 +34,7 @@ def test_what_the_list_names_is_there(name: str) -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_every_verb_says_how_it_is_used(name: str) -> None:
     """With its module's docstring; but for what imports a package that is not here (JAX, PaddlePaddle, cosmic-ray)."""
-    pytest.importorskip("benchmarks.networks.torchvision_cpu").enable()  # which peers import
+    pytest.importorskip("benchmarks.subjects.networks.torchvision_cpu").enable()  # which peers import
     verbs = Verbs(name, BENCHMARKS[name])
     for verb in BENCHMARKS[name].verbs:
         try:

@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from benchmarks.networks import torchvision_cpu
+from benchmarks.subjects.networks import torchvision_cpu
 from benchmarks.timing import steps
 
 ZOOS = {"development": "development", "held_out_3": "held_out_3"}
@@ -25,7 +25,7 @@ def stepping(
 ) -> Callable[[], None]:
     """What runs a step of the case on the GPU. copied: as `steps.stepping` has it."""
     torchvision_cpu.enable()
-    models = importlib.import_module(f"benchmarks.networks.{ZOOS.get(case['zoo'], 'held_out')}")
+    models = importlib.import_module(f"benchmarks.subjects.networks.{ZOOS.get(case['zoo'], 'held_out')}")
     torch.manual_seed(0)
     torch.backends.cuda.matmul.allow_tf32 = bool(case.get("tf32"))
     return steps.stepping(models, case, case["batch"], copied)

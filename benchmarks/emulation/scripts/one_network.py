@@ -4,7 +4,7 @@ import sys
 
 import torch
 
-from benchmarks.networks.held_out_3 import M
+from benchmarks.subjects.networks.held_out_3 import M
 
 BATCH, STEPS = 4, 2
 name, kind = sys.argv[1:]

@@ -15,7 +15,7 @@ def torchvision(folder: Path, models: list[str], also: list[str] | None = None) 
     import torch
 
     if torch.version.cuda is None and "torchvision" not in sys.modules:
-        from benchmarks.networks import torchvision_cpu
+        from benchmarks.subjects.networks import torchvision_cpu
 
         torchvision_cpu.enable()
     from torchvision.models import get_model, get_model_weights

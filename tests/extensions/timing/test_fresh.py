@@ -10,7 +10,7 @@ import pytest
 
 from benchmarks.harness import pages
 from benchmarks.harness.files import read
-from benchmarks.networks import torchvision_cpu
+from benchmarks.subjects.networks import torchvision_cpu
 from benchmarks.timing import advise_compiled, answers, fresh, layouts, lot
 from benchmarks.timing.cases import COMPILED, KINDS, SETS, WAYS, kind_of, tag
 from benchmarks.timing.page import PAGE

@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from benchmarks.networks.kinds import (
+from benchmarks.subjects.networks.kinds import (
     OPT,
     Model,
     cross_entropy,

@@ -13,8 +13,8 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from benchmarks.networks import own_images, own_sequences, own_sets
-from benchmarks.networks.kinds import (
+from benchmarks.subjects.networks import own_images, own_sequences, own_sets
+from benchmarks.subjects.networks.kinds import (
     OPT,
     Model,
     by_logits,
