@@ -75,10 +75,10 @@ def test_no_path_is_added_to_import_from() -> None:
         "peers/ranks.py",
         "published/programs/litgpt_finetune.py",
         "published/programs/torchtune_recipe.py",
-        "public/data/checkpoints.py",
-        "public/data/sounds.py",
-        "public/data/texts.py",
-        "public/data/weights.py",
+        "subjects/public/data/checkpoints.py",
+        "subjects/public/data/sounds.py",
+        "subjects/public/data/texts.py",
+        "subjects/public/data/weights.py",
     }
     found = {
         path.relative_to(ROOT / "benchmarks").as_posix()

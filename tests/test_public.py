@@ -18,7 +18,7 @@ from benchmarks.public import job_files, prepared, record, score, sources
 from tests.allocators.pytorch.histories import names
 from tests.paths import PYTHONPATH, ROOT
 
-STAND_INS = ROOT / "benchmarks/public/stand_ins"
+STAND_INS = ROOT / "benchmarks/subjects/public/stand_ins"
 COMMIT = "0" * 40
 
 

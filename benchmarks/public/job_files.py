@@ -22,7 +22,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-HERE = Path(__file__).resolve().parent
+HERE = Path(__file__).resolve().parents[1] / "subjects/public"
 FOLDER = HERE / "jobs"
 _REQUIRED = {"name", "repo", "script"}
 _KNOWN = _REQUIRED | {

@@ -23,7 +23,7 @@ import click
 
 from benchmarks.public import job_files
 
-HERE = Path(__file__).resolve().parent
+HERE = Path(__file__).resolve().parents[1] / "subjects/public"
 STAND_INS = HERE / "stand_ins"
 # Nothing may reach a network, and nothing may wait for somebody to type.
 _ENVIRONMENT = {
@@ -59,7 +59,7 @@ def terminal() -> Iterator[int]:
 def maker(name: str) -> Any:
     """The function `data/FILE.py` calls FUNCTION, of "FILE.FUNCTION"."""
     file, function = name.split(".")
-    return getattr(importlib.import_module(f"benchmarks.public.data.{file}"), function)
+    return getattr(importlib.import_module(f"benchmarks.subjects.public.data.{file}"), function)
 
 
 def prepare(job: dict[str, Any], sources: Path, copies: Path) -> Prepared:

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.public.data.images import flat, picture
+from benchmarks.subjects.public.data.images import flat, picture
 
 
 def kitti_flow(folder: Path, count: int = 24, width: int = 620, height: int = 376) -> None:
