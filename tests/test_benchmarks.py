@@ -73,8 +73,8 @@ def test_no_path_is_added_to_import_from() -> None:
     allowed = {
         "harness/recorded_run.py",
         "peers/ranks.py",
-        "published/programs/litgpt_finetune.py",
-        "published/programs/torchtune_recipe.py",
+        "subjects/published/litgpt_finetune.py",
+        "subjects/published/torchtune_recipe.py",
         "subjects/public/data/checkpoints.py",
         "subjects/public/data/sounds.py",
         "subjects/public/data/texts.py",

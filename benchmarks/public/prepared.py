@@ -21,10 +21,10 @@ from typing import Any
 
 import click
 
+from benchmarks import SUBJECTS
 from benchmarks.public import job_files
 
-HERE = Path(__file__).resolve().parents[1] / "subjects/public"
-STAND_INS = HERE / "stand_ins"
+STAND_INS = SUBJECTS / "public/stand_ins"
 # Nothing may reach a network, and nothing may wait for somebody to type.
 _ENVIRONMENT = {
     "HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1", "HF_DATASETS_OFFLINE": "1", "WANDB_MODE": "disabled",

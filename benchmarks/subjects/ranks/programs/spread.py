@@ -16,7 +16,7 @@ from analyzer.options import Options
 from analyzer.parallelism import parse
 from analyzer_verify.runs.program import build
 
-ROOT = Path(__file__).resolve().parents[3]
+ROOT = Path(__file__).resolve().parents[4]
 
 
 class Unwatched:
