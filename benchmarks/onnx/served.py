@@ -1,6 +1,6 @@
 """Scripts that serve by ONNX Runtime: memory after every request on a GPU, beside the emulated script.
 
-    python -m benchmarks onnx_served measure OUT.json                     # with a GPU: the scripts of onnx/serving, three processes each
+    python -m benchmarks onnx_served measure OUT.json                     # with a GPU: the scripts of subjects/onnx_serving, three processes each
     python -m benchmarks onnx_served score --python venv/bin/python       # emulated, beside tests/data/h200/onnx_serving.json.gz
 
 A request is within the spread where NVML's figure lies between the least and the most of the measured processes: ONNX Runtime loads
@@ -16,11 +16,11 @@ from typing import Any
 
 import click
 
-from benchmarks import ROOT
+from benchmarks import ROOT, SUBJECTS
 from benchmarks.harness import files
 
 RECORDED = ROOT / "tests/data/h200/onnx_serving.json.gz"
-SCRIPTS = ROOT / "benchmarks/onnx/serving"
+SCRIPTS = SUBJECTS / "onnx_serving"
 MIB = 2**20
 
 
@@ -29,7 +29,7 @@ MIB = 2**20
 @click.argument("scripts", nargs=-1)
 def measure(out: Path, scripts: tuple[str, ...]) -> None:
     """Run the scripts on this GPU."""
-    runpy.run_path(str(SCRIPTS / "measure.py"))["main"](str(out), *scripts)
+    runpy.run_path(str(Path(__file__).with_name("serving_run.py")))["main"](str(out), *scripts)
 
 
 @click.command()

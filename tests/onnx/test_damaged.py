@@ -22,7 +22,7 @@ import pytest
 from analyzer.errors import AnalyzerError, TargetError
 from benchmarks.damaged import campaign
 from benchmarks.damaged.damage import OUTSIDE, damaged
-from benchmarks.damaged.models import bases
+from benchmarks.subjects.damaged import bases
 from tests.paths import PYTHONPATH, ROOT
 
 _COUNT = 600

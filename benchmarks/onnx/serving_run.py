@@ -1,15 +1,15 @@
-"""The serving scripts beside this file on a GPU: memory after every request, one JSON file.
+"""The serving scripts of `subjects/onnx_serving` on a GPU: memory after every request, one JSON file.
 
-    python measure.py OUT.json [SCRIPT ...]       all scripts, each in a process of its own (five times: RUNS=5)
-    python measure.py --one SCRIPT OUT.json       one, in this process
+    python serving_run.py OUT.json [SCRIPT ...]       all scripts, each in a process of its own (five times: RUNS=5)
+    python serving_run.py --one SCRIPT OUT.json       one, in this process
 
 Needs onnxruntime-gpu, onnx, numpy and nvidia-ml-py. The scripts run as they are: `InferenceSession` tells when a session is made and
 a request is through. A row a process: "marks", one each, with the process's bytes by NVML ("process"; "device": of the whole device),
 the arenas' statistics by ONNX Runtime's own interface where it has one, and the most that NVML showed since the mark before ("most",
 polled every 5 ms).
 
-`probe.so` beside this file (made of `probe.c` where there is a C compiler), or named by PROBE, tells where ONNX Runtime's interface lies.
-`arenas.py`: beside this file, or that of extensions/analyzer_emulation/inside.
+`probe.so` beside the scripts (made of `probe.c` where there is a C compiler), or named by PROBE, tells where ONNX Runtime's interface lies.
+`arenas.py`: beside the scripts, or that of extensions/analyzer_emulation/inside.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ import traceback
 import weakref
 from pathlib import Path
 
-HERE = Path(__file__).resolve().parent
-NOT_SCRIPTS = ("measure.py", "graphs.py", "arenas.py")
+HERE = Path(__file__).resolve().parents[1] / "subjects/onnx_serving"
+NOT_SCRIPTS = ("graphs.py", "arenas.py")
 
 
 def arenas_module():
