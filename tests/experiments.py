@@ -1,14 +1,36 @@
-"""What is run for `docs/evidence/EXPERIMENTS.md`: whole programs (as `analyze` takes them) and scripts, by document."""
+"""Programs and scripts that were run once on an H200 (`tests/data/experiments`), beside their predictions now.
+
+The runs are those of docs/evidence/EXPERIMENTS.md, which names the commit that has the script that made them.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import dataclasses
+from functools import cache
 from typing import Any
 
+from analyzer.allocators import create
+from analyzer.capture.pytorch.capture import capture_script
+from analyzer.devices import load
+from analyzer.options import Options
+from analyzer.pipeline import analysis
+from analyzer.results.estimate import Estimate
+from analyzer.runtimes.events import Event, Free, Malloc
+from analyzer.runtimes.pytorch.eager import requests
+from analyzer.runtimes.pytorch.settings import with_workspaces
+from analyzer.runtimes.timeline import Simulation, simulate
+from analyzer_verify.pytorch import compared
+from analyzer_verify.results import Verification
+from benchmarks.harness import files
+from benchmarks.subjects import experiments as scripts
+from tests.paths import ROOT
+
+DATA = ROOT / "tests/data/experiments"
+DEVICE = "h200"
 PUBLISHED_WORKSPACE = ":4096:2:16:8"  # what older GPUs take: 8,519,680 bytes, as in documents 001 and 002
 
 
-@dataclass(frozen=True, slots=True)
+@dataclasses.dataclass(frozen=True, slots=True)
 class Case:
     """name: also the data file's. target, options: as for `analyzer.analyze`. title: the row in the table."""
 
@@ -16,12 +38,12 @@ class Case:
     document: str
     title: str
     target: str
-    options: dict[str, Any] = field(default_factory=dict)
+    options: dict[str, Any] = dataclasses.field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclasses.dataclass(frozen=True, slots=True)
 class Script:
-    """A function of `scripts.py`. workspace: `CUBLAS_WORKSPACE_CONFIG`, None for the GPU's own default."""
+    """A function of `benchmarks/subjects/experiments.py`. workspace: `CUBLAS_WORKSPACE_CONFIG`, None for the GPU's own default."""
 
     name: str
     document: str
@@ -92,3 +114,78 @@ MODELS = (
     ("gpt2_bf16", "models/gpt2.py", {"batch": 4, "mode": "train", "optimizer": "adamw", "amp": "bf16"}),
     ("llama", "models/llama.py", {"batch": 1}),
 )
+
+
+def model_cases() -> list[Case]:
+    """`MODELS` as cases."""
+    return [Case(f"model_{name}", "models", name, target, options) for name, target, options in MODELS]
+
+
+@cache
+def raw(name: str) -> dict[str, Any]:
+    """The recorded file of that name."""
+    return dict(files.read(DATA / f"{name}.json.gz"))
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Compared:
+    """A case, today's estimate, and both sides compared."""
+
+    case: Case
+    estimate: Estimate
+    verification: Verification
+
+
+@cache
+def _compare(name: str) -> Compared:
+    case = next(case for case in (*CASES, *model_cases()) if case.name == name)
+    recorded = raw(name)
+    options = Options(**{**case.options, "device": DEVICE})
+    predicted = analysis(str(ROOT / case.target), options)
+    live_peak = recorded["graph"]["ok"]["live_peak"]
+    found = compared(predicted, recorded["program"]["ok"], live_peak, recorded["environment"])
+    return Compared(case, predicted.estimate, dataclasses.replace(found, target=case.target))
+
+
+def compare(case: Case) -> Compared:
+    """Predict the case and put the recorded run beside it."""
+    return _compare(case.name)
+
+
+def measured_marks(name: str) -> list[tuple[str, int, int]]:
+    """(event, allocated, reserved) of a recorded script."""
+    return [(m["event"], m["allocated"], m["reserved"]) for m in raw(name)["program"]["ok"]["marks"]]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class ScriptPrediction:
+    """What was simulated, and the bytes of each category at each mark."""
+
+    simulation: Simulation
+    categories: tuple[tuple[str, dict[str, int]], ...]
+
+    def marks(self) -> list[tuple[str, int, int]]:
+        """(event, allocated, reserved)."""
+        return [(mark.event, mark.allocated, mark.reserved) for mark in self.simulation.marks]
+
+
+def predict_script(script: Script, function: str = "") -> ScriptPrediction:
+    """Capture a script's function and simulate it. `function` is the part that runs without a GPU, if it is not all."""
+    given = {} if script.workspace is None else {"cublas_workspace": script.workspace}
+    device = with_workspaces(load(DEVICE), given)
+    graph = capture_script(getattr(scripts, function or script.function), device)
+    events = requests(graph, device).events
+    simulation = simulate(events, create("pytorch"))
+    alive: dict[int, tuple[str, int]] = {}
+    rows: list[tuple[str, dict[str, int]]] = []
+    for event, delta in zip(events, simulation.delta, strict=True):
+        if isinstance(event, Malloc):
+            alive[event.key] = (event.category.value, delta)
+        elif isinstance(event, Free):
+            del alive[event.key]
+        elif isinstance(event, Event):
+            sums: dict[str, int] = {}
+            for category, nbytes in alive.values():
+                sums[category] = sums.get(category, 0) + nbytes
+            rows.append((event.name, sums))
+    return ScriptPrediction(simulation, tuple(rows))
