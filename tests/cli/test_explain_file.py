@@ -15,8 +15,8 @@ from analyzer.cli.explain import command as explain
 from analyzer.errors import InputError, OptionError
 from analyzer.recordings.estimate import explain as explained
 from analyzer.report.json import loads
-from benchmarks.snapshots.score import written
 from tests.paths import MODELS
+from tests.recordings.recorded import written
 
 
 def said(*words: str, code: int = 0, stdin: str | None = None) -> str:

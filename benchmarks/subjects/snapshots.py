@@ -1,36 +1,19 @@
-"""Snapshots as large as users have them, and how long `analyze explain` takes beside reading the same file with `pickle.load`.
+"""Snapshots as large as users have them, of a made-up program.
 
-    python -m benchmarks snapshots speed [--mib 100] [--repeat 3]
-
-The program is made up: layers that keep their results for the backward pass, an optimizer, sizes that change from step to step, on the
-simulated allocator, so that the history is one an allocator makes. Entries lie in the file as `torch.cuda.memory._dump_snapshot` puts them:
-a dictionary each, with a list of its own for every stack, whose frames (80 of Python and C++) are shared. The ring buffer is full: its
-beginning is lost. Ratios count: both processes run on one machine, alternately, and the fastest of each is taken. Memory is the most the
-process held (`ru_maxrss`).
+Layers that keep their results for the backward pass, an optimizer, sizes that change from step to step, on the simulated allocator, so
+that the history is one an allocator makes. Entries lie in the file as `torch.cuda.memory._dump_snapshot` puts them: a dictionary each,
+with a list of its own for every stack, whose frames (80 of Python and C++) are shared. The ring buffer is full: its beginning is lost.
 """
 
 from __future__ import annotations
 
-import os
-import pickle
 import random
-import subprocess
-import sys
-import tempfile
-import time
 from collections import deque
-from pathlib import Path
 from typing import Any
 
-import click
-
 from analyzer.allocators.pytorch.caching import PyTorchAllocator
-from benchmarks import ROOT
 
-_LEAST = "import pickle, sys; pickle.load(open(sys.argv[1], 'rb'))"
-_EXPLAIN = "import sys; from analyzer.cli import main; sys.exit(main(['explain', sys.argv[1]]))"
 _LAYERS, _SITES, _DEPTH = 48, 12, 80
-_ENTRY_BYTES = 347  # of the file, an entry
 
 
 class Recorder:
@@ -156,41 +139,3 @@ def trained(entries: int) -> dict[str, Any]:
             made += 5
     assert weights
     return recorder.snapshot()
-
-
-def written(path: Path, mib: int) -> Path:
-    """Write a snapshot of about so many MiB; return the path."""
-    with path.open("wb") as file:
-        pickle.dump(trained(mib * 2**20 // _ENTRY_BYTES), file)
-    return path
-
-
-def taken(code: str, path: Path) -> tuple[float, int]:
-    """Seconds and most bytes held of a process that runs the code on the file."""
-    start = time.perf_counter()
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    with subprocess.Popen(
-        [sys.executable, "-c", code, str(path)], stdout=subprocess.DEVNULL, env=environment
-    ) as process:
-        _, status, usage = os.wait4(process.pid, 0)
-        process.returncode = os.waitstatus_to_exitcode(status)
-    if process.returncode not in (0, 1):
-        raise subprocess.CalledProcessError(process.returncode, code)
-    return time.perf_counter() - start, usage.ru_maxrss * 1024
-
-
-@click.command()
-@click.option("--mib", default=100, show_default=True, help="Size of the snapshot.")
-@click.option("--repeat", default=3, show_default=True, help="Runs of each, of which the fastest counts.")
-def speed(mib: int, repeat: int) -> None:
-    """Time `analyze explain` on a large snapshot beside `pickle.load` of it."""
-    with tempfile.TemporaryDirectory() as folder:
-        path = written(Path(folder) / "large.pickle", mib)
-        size = path.stat().st_size
-        runs = [(taken(_LEAST, path), taken(_EXPLAIN, path)) for _ in range(repeat)]
-    least, ours = (min(run[which] for run in runs) for which in (0, 1))
-    click.echo(
-        f"{size / 2**20:,.0f} MiB: pickle.load {least[0]:.2f} s, {least[1] / 2**20:,.0f} MiB held; analyze explain {ours[0]:.2f} s,"
-        f" {ours[1] / 2**20:,.0f} MiB held; ratio {ours[0] / least[0]:.2f} of time, {ours[1] / least[1]:.2f} of memory,"
-        f" {ours[1] / size:.2f} of the file"
-    )
