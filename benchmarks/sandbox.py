@@ -1,4 +1,4 @@
-"""Which ways to change files change none: `python -m benchmarks sandbox table` follows `ways/` under each protection, on Linux, and writes
+"""Which ways to change files change none: `python -m benchmarks sandbox table` follows `subjects/sandbox` under each protection, on Linux, and writes
 docs/evidence/SANDBOX.md. It changes a few files of the machine where nothing protects them, which it removes: for a machine that may be
 thrown away."""
 
@@ -24,11 +24,11 @@ from pathlib import Path
 
 import click
 
-from benchmarks import ROOT
+from benchmarks import ROOT, SUBJECTS
 from benchmarks.harness import pages
 
 PAGE = ROOT / "docs" / "evidence" / "SANDBOX.md"
-WAYS = Path(__file__).parent / "ways"
+WAYS = SUBJECTS / "sandbox"
 REFUSED = [sys.executable, str(ROOT / "tests/extensions/sandbox/refused.py")]
 PROTECTIONS: dict[str, tuple[list[str], list[str]]] = {
     "namespaces": ([], []),
