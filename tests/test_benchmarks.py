@@ -62,7 +62,7 @@ def test_commands_that_are_named_are_there() -> None:
     wrong = []
     for path in texts:
         for name, verb in re.findall(
-            r"python -m benchmarks (\w+)\s+([\w-]+)\b(?!`?\s+of\s+commit\s)", path.read_text()
+            r"python -m benchmarks (\w+)\s+([\w-]+)\b(?![^`\n]*`\s+of\s+commit\s)", path.read_text()
         ):
             if name.isupper() or verb.isupper() or (name in BENCHMARKS and verb in BENCHMARKS[name].verbs):
                 continue
