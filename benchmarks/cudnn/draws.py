@@ -44,18 +44,6 @@ def of_all_kinds(dice: random.Random) -> Convolution:
     return call if few else of_all_kinds(dice)
 
 
-def small(dice: random.Random) -> Convolution:
-    """As small networks have them, dense, NCHW, of any type and operation."""
-    taps, side = dice.choice((3, 3, 3, 3, 5, 5, 7, 9, 11)), dice.choice(_SIDES)
-    width = side if dice.random() < 0.8 else dice.choice((8, 16, 31, 64))
-    stride, pad = 1 if dice.random() < 0.9 else 2, dice.choice((taps // 2, taps // 2, 0, 1))
-    dtype = dice.choice(("float32", "float16", "bfloat16"))
-    inputs, outputs, operation = dice.choice(_CHANNELS), dice.choice(_CHANNELS), dice.choice(OPERATIONS)
-    x_shape, w_shape = (dice.choice(_BATCHES), inputs, side, width), (outputs, inputs, taps, taps)
-    call = Convolution(operation, dtype, False, x_shape, w_shape, (pad, pad), (stride, stride), (1, 1))
-    return call if _pads_less_than_filters(call) else small(dice)
-
-
 def strided(dice: random.Random) -> Convolution:
     """A float32 gradient of the input with strides of two to four, now and then of another one sideways."""
     taps, side = dice.choice((2, 3, 3, 3, 4, 5, 5, 7, 9, 11)), dice.choice(_SIDES)
