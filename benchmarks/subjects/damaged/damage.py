@@ -19,7 +19,7 @@ from typing import Any
 
 import onnx
 
-from benchmarks.subjects.damaged import WEIGHTS, bases
+from benchmarks.subjects.damaged.models import WEIGHTS, bases
 
 OUTSIDE = "../outside"  # a pipe nobody writes to: who opens it hangs
 LINK = "link"  # beside the model, and leads there
