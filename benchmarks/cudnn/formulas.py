@@ -29,23 +29,8 @@ from analyzer.libraries.cudnn.backend import DTYPES
 from analyzer.libraries.cudnn.convolution import strides_of
 
 _PERSISTENT, _NORM_ALONE = 2, 0
-_CHANNELS = (
-    *range(1, 81),
-    *range(88, 137, 8),
-    100,
-    127,
-    129,
-    192,
-    200,
-    255,
-    256,
-    320,
-    500,
-    512,
-    1000,
-    1024,
-    2048,
-)
+_WIDE = (100, 127, 129, 192, 200, 255, 256, 320, 500, 512, 1000, 1024, 2048)
+_CHANNELS = (*range(1, 81), *range(88, 137, 8), *_WIDE)
 _PLACES = (
     (1, 1, 1), (2, 1, 1), (1, 10, 10), (7, 3, 5), (1, 84, 115), (3, 84, 115), (5, 84, 115), (64, 7, 7), (32, 56, 56),
     (256, 112, 112), (1, 1, 2741), (2, 5, 9, 13), (4, 32, 32, 32),
