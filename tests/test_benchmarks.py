@@ -175,3 +175,9 @@ def test_a_run_that_wrote_nothing_has_a_row(tmp_path: Path) -> None:
     assert recorded.row(tmp_path / "none") == {"error": "no answer"}
     assert recorded.named({"name": "one", "rank": 0}) == "one.rank0"
     assert recorded.world(1, 2, 29600)["WORLD_SIZE"] == "2"
+
+
+def test_tools_have_at_most_fifteen_thousand_lines() -> None:
+    """Subjects do not count: they are data. A script that was run once is named with its commit, and goes."""
+    tools = [path for path in (ROOT / "benchmarks").rglob("*.py") if "subjects" not in path.parts]
+    assert sum(path.read_text(encoding="utf-8").count("\n") for path in tools) <= 15_000
