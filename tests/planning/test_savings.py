@@ -26,7 +26,7 @@ def predicted(model: str, options: str) -> int:
     [row for row in ROWS if "measured" in row and row not in BASES.values()],
     ids=lambda row: f"{row['model']} {row['strategy']}",
 )
-@pytest.mark.sampled(1)
+@pytest.mark.campaign
 def test_a_saving_is_the_measured_one(row: dict[str, Any]) -> None:
     base = BASES[row["model"]]
     whole = base["measured"]["device"]

@@ -23,19 +23,16 @@ _APART = 1.05
 
 @dataclass(frozen=True, slots=True)
 class Way:
-    """Seconds of a step, measured (the median of three groups of five steps) and predicted; the bytes its allocator reserved, measured
-    and predicted, which is None where the way was not emulated."""
+    """Seconds of a step, measured (the median of three groups of five steps) and predicted."""
 
     program: str
     seconds: float
     predicted_seconds: float
-    reserved: int
-    predicted_reserved: int | None
 
 
 def ways() -> list[Way]:
     """Return every measured way that is also predicted."""
-    content, emulated = read(RAW / "compiled.json.gz"), read(LAUNCHES)
+    content, emulated = read(RAW / "compiled.json.gz"), read(LAUNCHES)["cases"]
     measured = {tag(row["case"]): row for row in content["rows"] if "wall" in row}
     factor = factor_of(content["host"])
     profile, found = replace(load(DEVICE), host_factor=factor), []
@@ -43,12 +40,25 @@ def ways() -> list[Way]:
         row = measured.get(tag(case))
         if row is None:
             continue
-        launches = emulated["cases"].get(tag(case), ())
+        launches = emulated.get(tag(case), ())
         step = time_of(launches, profile) if "compile" in case else predicted(case, factor)
         if step is not None:
-            reserved = emulated["reserved"].get(tag(case))
-            found.append(Way(_program(case), median(row["walls"]), step.seconds, row["reserved"], reserved))
+            found.append(Way(_program(case), median(row["walls"]), step.seconds))
     return found
+
+
+def reserved_bytes() -> list[tuple[int, int]]:
+    """Return (measured, predicted) bytes that the allocator reserved, of every way that was emulated."""
+    measured = {
+        tag(row["case"]): row["reserved"] for row in read(RAW / "compiled.json.gz")["rows"] if "wall" in row
+    }
+    predicted_bytes = read(LAUNCHES)["reserved"]
+    cases = [tag(case) for case in WAYS]
+    return [
+        (measured[name], predicted_bytes[name])
+        for name in cases
+        if name in measured and name in predicted_bytes
+    ]
 
 
 def _program(case: Mapping[str, Any]) -> str:
