@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import resource
 import subprocess
 import sys
@@ -63,26 +62,23 @@ def a_comment_of_20_gib(folder: Path) -> Path:
     return path
 
 
-def layers(folder: Path) -> Path:
-    path = folder / "config.json"
-    small = {"hidden_size": 64, "num_attention_heads": 4, "vocab_size": 100, "intermediate_size": 64}
-    path.write_text(json.dumps({"model_type": "llama", **small, "num_hidden_layers": 10**9}))
-    return path
-
-
 @pytest.mark.parametrize(
     ("made", "said"),
     [
         (functions, "549,755,813,888 nodes where they are called: more than 100,000 are not read"),
         (zeros_behind_a_model, "is truncated or is not an ONNX file (field 0 at byte"),
         (a_comment_of_20_gib, "more than 256 MiB of it are no tensor's content"),
-        (layers, "num_hidden_layers is 1,000,000,000: more than 4,096 are not built"),
     ],
 )
 def test_inputs_without_end(made: Callable[[Path], Path], said: str, tmp_path: Path) -> None:
+    check(made(tmp_path), said)
+
+
+def check(path: Path, said: str) -> None:
+    """The command refuses the file, soon and in little memory."""
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     ran = subprocess.run(
-        [sys.executable, "-m", "analyzer", str(made(tmp_path)), "-q"],
+        [sys.executable, "-m", "analyzer", str(path), "-q"],
         capture_output=True,
         text=True,
         timeout=60,
