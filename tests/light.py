@@ -36,6 +36,11 @@ from analyzer.pipeline import analysis
 import analyzer.planning.curve, analyzer.planning.fit, analyzer.planning.what_if
 
 from importlib.util import find_spec
+from analyzer import protection
+
+if protection.sandbox() is None:
+    enter = protection.enter
+    protection.enter = lambda *given: enter(*given[:-1], True)
 
 if find_spec("analyzer_timing"):
     import analyzer_timing.advise

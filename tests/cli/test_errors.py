@@ -42,10 +42,6 @@ ERRORS = {
         "gird.yaml is no grid: No such file or directory",
         "did you mean 'grid.yaml'? see: analyze grid --help",
     ),
-    "config.jsn.json": (
-        "config.jsn.json: no such file",
-        "did you mean 'config.json'? give config.json, its folder, or hf:ORG/NAME; see: analyze --help",
-    ),
     "devices rtx4095": (
         "unknown device 'rtx4095'",
         f"did you mean 'rtx4090'? near it: rtx5090, rtx4080, rtx4070, rtx4060; {SIZES}; see: analyze devices --help",

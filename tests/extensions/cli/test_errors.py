@@ -10,6 +10,10 @@ import pytest
 from tests.cli.test_errors import check
 
 ERRORS = {
+    "config.jsn.json": (
+        "config.jsn.json: no such file",
+        "did you mean 'config.json'? give config.json, its folder, or hf:ORG/NAME; see: analyze --help",
+    ),
     "run resnet50.onnx": (
         "resnet50.onnx is a model, not a Python program",
         "analyze resnet50.onnx predicts it; run takes a Python file that loads it; see: analyze run --help",
