@@ -421,7 +421,7 @@ def _certainty(
     }
     exact, measured, bounded = (sum(sums.values()) for sums in by_rule.values())
     span = assumed.causes.get(_UNASKED)
-    unasked = {UNASKED: span} if can_be_asked and span is not None else {}
+    unasked: dict[str, tuple[int, int]] = {UNASKED: span} if can_be_asked and span is not None else {}
     figures = (assumed.by_name, assumed.reserved, assumed.beside, *kept_and_spare, assumed.allocated)
     return Certainty(
         exact, measured, bounded, dict(unknown), by_rule, *figures, assumed.causes, unasked, at_worst
