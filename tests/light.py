@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -10,6 +11,7 @@ from typing import TypeAlias
 
 import pytest
 
+from analyzer.errors import DISTRIBUTION
 from tests.paths import MODELS
 
 # An interpreter that finds everything but torch, as one has it that installed the base dependencies alone.
@@ -84,3 +86,25 @@ def command(light: Light) -> Light:
 
 
 PROGRAM, FILE = str(MODELS / "cnn.py"), str(MODELS / "cnn.onnx")
+
+
+def needs_torch(ran: subprocess.CompletedProcess[str]) -> None:
+    """The command ends with one sentence on torch."""
+    *before, message, hint = ran.stderr.splitlines()
+    assert all(line.startswith("analyze: protection: ") for line in before)  # of a whole program
+    assert ran.returncode == 2 and not ran.stdout
+    assert re.fullmatch(r"analyze: error: .* torch is not installed", message) and "internal" not in message
+    assert hint.startswith(f"  hint: pip install '{DISTRIBUTION}[torch]'")
+
+
+def raises(light: Light, call: str) -> None:
+    """The function raises the error that names torch."""
+    code = f"""
+import analyzer
+try:
+    analyzer.{call.format(py=PROGRAM, onnx=FILE)}
+except analyzer.MissingDependencyError as error:
+    print(error.message)
+"""
+    ran = light(code)
+    assert ran.returncode == 0 and ran.stdout.strip().endswith("torch is not installed"), ran.stderr

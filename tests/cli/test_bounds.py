@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import resource
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import onnx
 import pytest
 from onnx import helper
+
+from tests.commands import refuses
 
 GIB = 1 << 30
 FLOAT = helper.make_tensor_value_info("x", 1, [4])
@@ -71,20 +70,4 @@ def a_comment_of_20_gib(folder: Path) -> Path:
     ],
 )
 def test_inputs_without_end(made: Callable[[Path], Path], said: str, tmp_path: Path) -> None:
-    check(made(tmp_path), said)
-
-
-def check(path: Path, said: str) -> None:
-    """The command refuses the file, soon and in little memory."""
-    before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    ran = subprocess.run(
-        [sys.executable, "-m", "analyzer", str(path), "-q"],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_DATA, (GIB, GIB)),
-    )
-    after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    assert ran.returncode == 2 and said in " ".join(ran.stderr.split()), ran.stderr
-    assert after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime < 10
+    refuses(made(tmp_path), said)

@@ -10,6 +10,7 @@ import pytest
 
 from analyzer import devices
 from analyzer.errors import OptionError
+from tests.commands import errs
 from tests.paths import MODELS
 
 FORMS = "give model.onnx, file.py[:attr], package.module:attr, program.pt2, config.json or hf:ORG/NAME"
@@ -64,19 +65,7 @@ def test_a_dimensions_name_is_suggested(run: Any) -> None:
 def test_an_error_to_the_letter(
     run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: str
 ) -> None:
-    check(run, tmp_path, monkeypatch, words, ERRORS[words])
-
-
-def check(
-    run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: str, error: tuple[str, str]
-) -> None:
-    """The command ends with this message and hint, beside files of many kinds."""
-    for name in ("resnet50.onnx", "train.py", "saved.json", "snapshot.pickle", "grid.yaml", "config.json"):
-        (tmp_path / name).write_text("")
-    monkeypatch.chdir(tmp_path)
-    message, hint = error
-    lines = [line for line in run(*words.split()).err.splitlines() if "protection" not in line]
-    assert lines == [f"analyze: error: {message}", f"  hint: {hint}"]
+    errs(run, tmp_path, monkeypatch, words, ERRORS[words])
 
 
 @pytest.mark.parametrize(

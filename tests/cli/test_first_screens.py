@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from tests.commands import answers_first
 from tests.paths import MODELS
 
 FILE = str(MODELS / "cnn.onnx")
@@ -32,19 +33,4 @@ SCREENS = [
 def test_the_answer_comes_first_and_lines_fit(
     run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: str, first: str
 ) -> None:
-    check(run, tmp_path, monkeypatch, words, first)
-
-
-def check(run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: str, first: str) -> None:
-    """The first line begins so, and no line is too long."""
-    monkeypatch.setattr("analyzer.devices.nvml.name", lambda: None)
-    monkeypatch.setenv("COLUMNS", "80")
-    saved = tmp_path / "saved.json"
-    if "SAVED" in words:
-        assert run(FILE, "--batch", "4", "--device", "t4", "--format", "json", "-o", saved).code == 0
-    shown = run(*words.replace("SAVED", str(saved)).split()).out
-    lines = shown.splitlines()
-    assert lines[0].replace(str(MODELS.parent) + "/", "").startswith(first)
-    if "completion" not in words:
-        assert max(map(len, lines)) <= 80
-    assert "Traceback" not in shown and "\x1b" not in shown
+    answers_first(run, tmp_path, monkeypatch, words, first)

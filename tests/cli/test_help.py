@@ -11,15 +11,10 @@ import pytest
 
 import analyzer
 from analyzer.cli import Commands, group
+from tests.commands import check_help_all, check_page, command
 from tests.paths import MODELS
 
 NAMES = Commands().list_commands(click.Context(group))
-
-
-def command(name: str) -> Any:
-    found = Commands().get_command(click.Context(group), name)
-    assert found is not None
-    return found
 
 
 def test_summaries_are_whole(run: Any) -> None:
@@ -49,12 +44,6 @@ def test_a_page_is_at_most_sixty_lines(run: Any, words: tuple[str, ...]) -> None
     check_page(run, words)
 
 
-def check_page(run: Any, words: tuple[str, ...]) -> None:
-    shown = run(*words, "--help").out.splitlines()
-    assert "Examples:" in shown
-    assert len(shown) <= 60 and max(map(len, shown)) <= 80
-
-
 @pytest.mark.parametrize("words", [(), *((name,) for name in NAMES)])
 def test_shapes_and_settings_of_the_runtime_stand_in_the_short_page(run: Any, words: tuple[str, ...]) -> None:
     """An ONNX file with several symbolic dimensions can only be typed with --input."""
@@ -72,13 +61,6 @@ def test_pythons_help_names_the_ranges() -> None:
 @pytest.mark.parametrize("name", ["estimate", "sweep", "fit"])
 def test_help_all_has_every_option(run: Any, name: str) -> None:
     check_help_all(run, name)
-
-
-def check_help_all(run: Any, name: str) -> None:
-    short, whole = run(name, "--help").out, run(name, "--help-all").out
-    options = [param.opts[-1] for param in command(name).params if isinstance(param, click.Option)]
-    assert all(option in whole for option in options) and not all(option in short for option in options)
-    assert "--help-all" in short
 
 
 def test_an_error_names_the_help_of_its_command(run: Any) -> None:

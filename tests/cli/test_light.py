@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import re
-import subprocess
-
 import pytest
 
-from analyzer.errors import DISTRIBUTION
-from tests.light import FILE, PROGRAM, Light, command, light
+from tests.light import FILE, PROGRAM, Light, command, light, needs_torch, raises
 
 __all__ = ["command", "light"]
 NEEDING = (
@@ -29,15 +25,6 @@ def test_one_sentence_and_the_documented_code(command: Light, words: str) -> Non
     needs_torch(command(words))
 
 
-def needs_torch(ran: subprocess.CompletedProcess[str]) -> None:
-    """The command ends with one sentence on torch."""
-    *before, message, hint = ran.stderr.splitlines()
-    assert all(line.startswith("analyze: protection: ") for line in before)  # of a whole program
-    assert ran.returncode == 2 and not ran.stdout
-    assert re.fullmatch(r"analyze: error: .* torch is not installed", message) and "internal" not in message
-    assert hint.startswith(f"  hint: pip install '{DISTRIBUTION}[torch]'")
-
-
 @pytest.mark.parametrize(
     "words",
     [f"{FILE} --batch 4", f"what-if {FILE} --batch 4", f"fit {FILE} --device t4", f"sweep {FILE} --batch 1:4", "devices",
@@ -55,16 +42,3 @@ def test_what_needs_no_torch_works(command: Light, words: str) -> None:
 )  # fmt: skip
 def test_the_api_raises_the_documented_error(light: Light, call: str) -> None:
     raises(light, call)
-
-
-def raises(light: Light, call: str) -> None:
-    """The function raises the error that names torch."""
-    code = f"""
-import analyzer
-try:
-    analyzer.{call.format(py=PROGRAM, onnx=FILE)}
-except analyzer.MissingDependencyError as error:
-    print(error.message)
-"""
-    ran = light(code)
-    assert ran.returncode == 0 and ran.stdout.strip().endswith("torch is not installed"), ran.stderr

@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from tests.cli.conftest import run
+from tests.commands import run
 
 __all__ = ["run"]

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.cli.test_errors import check
+from tests.commands import errs
 
 ERRORS = {
     "config.jsn.json": (
@@ -26,7 +26,7 @@ ERRORS = {
 def test_an_error_to_the_letter(
     run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: str
 ) -> None:
-    check(run, tmp_path, monkeypatch, words, ERRORS[words])
+    errs(run, tmp_path, monkeypatch, words, ERRORS[words])
 
 
 SCRIPT = "import argparse\nasked = argparse.ArgumentParser()\nasked.add_argument('--device')\nasked.parse_known_args()\n"

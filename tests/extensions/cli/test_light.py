@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.cli.test_light import needs_torch, raises
-from tests.light import FILE, PROGRAM, Light, command, light
+from tests.light import FILE, PROGRAM, Light, command, light, needs_torch, raises
 
 __all__ = ["command", "light"]
 NEEDING = (

@@ -7,15 +7,14 @@ from typing import Any
 
 import pytest
 
-from tests.cli.test_first_screens import FILE, check
-from tests.cli.test_help import check_help_all, check_page
+from tests.commands import FILE, answers_first, check_help_all, check_page
 
 
 def test_the_answer_comes_first_and_lines_fit(
     run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     words = f"advise {FILE} --batch 4 --device t4"
-    check(run, tmp_path, monkeypatch, words, "fastest way that fits: ")
+    answers_first(run, tmp_path, monkeypatch, words, "fastest way that fits: ")
 
 
 def test_a_commands_own_commands_have_short_pages(run: Any) -> None:
