@@ -5,11 +5,13 @@
 2. A **concept** is behind a figure or a note (how an allocator rounds, what graph liveness means): the
    docstring of the module that carries it out.
 3. An operator's name ("aten::mm", "Conv") stands for the rules behind its memory.
+4. A note's code, or its sentence, stands for what its kind means (`notes.py`).
 """
 
 from __future__ import annotations
 
 from analyzer.errors import OptionError, did_you_mean
+from analyzer.notes import KINDS, Kind, code_of
 from analyzer.runtimes import base
 from analyzer.runtimes.onnxruntime import rules as onnxruntime
 from analyzer.runtimes.pytorch import rules as pytorch
@@ -52,6 +54,8 @@ def find(name: str) -> tuple[Rule, ...]:
     rules = catalogue()
     if name in rules:
         return (rules[name],)
+    if kind := next((kind for kind in KINDS if kind.code in (name, code_of(name))), None):
+        return (_of_note(kind),)
     names = pytorch.names_of(name) or onnxruntime.names_of(name)
     if names:
         return tuple(rules[rule_name] for rule_name in names)
@@ -61,3 +65,9 @@ def find(name: str) -> tuple[Rule, ...]:
     else:
         hint = f"{did_you_mean(name, (*rules, *pytorch.operators()), 2)}analyze explain lists all rules"
     raise OptionError(f"there is no rule or operator called {name!r}", hint)
+
+
+def _of_note(kind: Kind) -> Rule:
+    """Return the explanation of a kind of notes."""
+    text = f"{kind.meaning}\n\n{kind.reason}\n\n{kind.remedy}"
+    return Rule(kind.code, text, source="a note of the analyzer's own", where=kind.writer, sure=())

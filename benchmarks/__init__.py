@@ -6,3 +6,4 @@ from analyzer import extensions
 
 ROOT = Path(__file__).resolve().parents[1]  # the repository
 extensions.importable()
+SUBJECTS = ROOT / "benchmarks/subjects"  # networks and programs that are measured, as data

@@ -63,7 +63,7 @@ def workloads(name: str) -> Iterator[tuple[str, Workload]]:
     import torch
 
     from benchmarks.accuracy.sets import zoo
-    from benchmarks.networks import torchvision_cpu
+    from benchmarks.subjects.networks import torchvision_cpu
 
     torchvision_cpu.enable()
     models = zoo("development")

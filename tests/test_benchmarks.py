@@ -34,7 +34,7 @@ def test_what_the_list_names_is_there(name: str) -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_every_verb_says_how_it_is_used(name: str) -> None:
     """With its module's docstring; but for what imports a package that is not here (JAX, PaddlePaddle, cosmic-ray)."""
-    pytest.importorskip("benchmarks.networks.torchvision_cpu").enable()  # which peers import
+    pytest.importorskip("benchmarks.subjects.networks.torchvision_cpu").enable()  # which peers import
     verbs = Verbs(name, BENCHMARKS[name])
     for verb in BENCHMARKS[name].verbs:
         try:
@@ -52,7 +52,7 @@ def test_every_verb_says_how_it_is_used(name: str) -> None:
 
 
 def test_commands_that_are_named_are_there() -> None:
-    """In every page, docstring and comment: `python -m benchmarks NAME VERB`, and no script by its path."""
+    """In every page, docstring and comment: `python -m benchmarks NAME VERB`, but for those "of commit" so and so."""
     texts = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "tests").rglob("*.md")]
     texts += [
         path
@@ -61,7 +61,9 @@ def test_commands_that_are_named_are_there() -> None:
     ]
     wrong = []
     for path in texts:
-        for name, verb in re.findall(r"python -m benchmarks (\w+)\s+([\w-]+)", path.read_text()):
+        for name, verb in re.findall(
+            r"python -m benchmarks (\w+)\s+([\w-]+)\b(?![^`\n]*`\s+of\s+commit\s)", path.read_text()
+        ):
             if name.isupper() or verb.isupper() or (name in BENCHMARKS and verb in BENCHMARKS[name].verbs):
                 continue
             wrong.append((path.relative_to(ROOT).as_posix(), name, verb))
@@ -73,12 +75,12 @@ def test_no_path_is_added_to_import_from() -> None:
     allowed = {
         "harness/recorded_run.py",
         "peers/ranks.py",
-        "published/programs/litgpt_finetune.py",
-        "published/programs/torchtune_recipe.py",
-        "public/data/checkpoints.py",
-        "public/data/sounds.py",
-        "public/data/texts.py",
-        "public/data/weights.py",
+        "subjects/published/litgpt_finetune.py",
+        "subjects/published/torchtune_recipe.py",
+        "subjects/public/data/checkpoints.py",
+        "subjects/public/data/sounds.py",
+        "subjects/public/data/texts.py",
+        "subjects/public/data/weights.py",
     }
     found = {
         path.relative_to(ROOT / "benchmarks").as_posix()
@@ -173,3 +175,9 @@ def test_a_run_that_wrote_nothing_has_a_row(tmp_path: Path) -> None:
     assert recorded.row(tmp_path / "none") == {"error": "no answer"}
     assert recorded.named({"name": "one", "rank": 0}) == "one.rank0"
     assert recorded.world(1, 2, 29600)["WORLD_SIZE"] == "2"
+
+
+def test_tools_have_at_most_fifteen_thousand_lines() -> None:
+    """Subjects do not count: they are data. A script that was run once is named with its commit, and goes."""
+    tools = [path for path in (ROOT / "benchmarks").rglob("*.py") if "subjects" not in path.parts]
+    assert sum(path.read_text(encoding="utf-8").count("\n") for path in tools) <= 15_000

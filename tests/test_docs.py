@@ -65,7 +65,8 @@ def named_files(path: Path) -> set[str]:
     words += [
         ast.get_docstring(node) or "" for node in ast.walk(ast.parse(source)) if isinstance(node, documented)
     ]
-    found = {name for text in words for name in re.findall(NAMED, text)}
+    here = (re.sub(r"`[^`]*`\s+of\s+commit\s+[0-9a-f]{8}", "", text) for text in words)
+    found = {name for text in here for name in re.findall(NAMED, text)}
     return {name for name in found if not Path(name).stem.isupper()}
 
 

@@ -300,7 +300,7 @@ def said(place: Fresh, lines: str) -> str:
 def own(place: Fresh) -> Fresh:
     for name, source in {**FILES, **OWN}.items():
         (place.folder / name).write_text(source)
-    shutil.copy(ROOT / "benchmarks/networks/torchvision_cpu.py", place.folder)
+    shutil.copy(ROOT / "benchmarks/subjects/networks/torchvision_cpu.py", place.folder)
     return place
 
 

@@ -1,4 +1,4 @@
-"""Recorded runs on an H200 (`benchmarks/experiments/data`) beside what is predicted now: the tables of docs/evidence/EXPERIMENTS.md."""
+"""Recorded runs on an H200 (`tests/data/experiments`) beside what is predicted now: the tables of docs/evidence/EXPERIMENTS.md."""
 
 from __future__ import annotations
 
@@ -8,10 +8,17 @@ import pytest
 
 pytest.importorskip("torch")
 
-from analyzer.liveness.naive import LeafOutput
-from benchmarks.experiments.cases import CASES, SCRIPTS, Case, Script
-from benchmarks.experiments.results import compare, measured_marks, model_cases, predict_script, raw
-from benchmarks.experiments.torchinfo import torchinfo_bytes
+from tests.experiments import (
+    CASES,
+    SCRIPTS,
+    Case,
+    Script,
+    compare,
+    measured_marks,
+    model_cases,
+    predict_script,
+    raw,
+)
 from tests.paths import ROOT
 
 PREDICTED_AS_A_WHOLE = [entry for entry in SCRIPTS if not entry.function.endswith(("_nvml", "_released"))]
@@ -71,29 +78,3 @@ def test_onnx_sessions_on_record() -> None:
         errors = {figure["name"]: figure["error_percent"] for figure in document["figures"]}
         assert document["runtime"] == "onnxruntime CUDA"
         assert abs(errors["held"]) <= 0.1 and abs(errors["device"]) <= 0.5
-
-
-# Document 000's CNN at batch 128: convolution to 8x222x222, average pool to 8x111x111, linear to 10, in float32.
-CNN = [
-    LeafOutput("conv", 128 * 8 * 222 * 222 * 4, 128 * 8 * 222 * 222, has_parameters=True),
-    LeafOutput("pool", 128 * 8 * 111 * 111 * 4, 128 * 8 * 111 * 111, has_parameters=False),
-    LeafOutput("fc", 128 * 10 * 4, 128 * 10, has_parameters=True),
-]
-
-
-def test_torchinfo_as_document_000_publishes_it() -> None:
-    total = torchinfo_bytes(CNN, input_bytes=128 * 3 * 224 * 224 * 4, weight_bytes=985_914 * 4)
-    assert total == 77_070_336 + 403_744_768 + 3_943_656
-    assert round(total / 1e6, 2) == 484.76
-
-
-def test_torchinfo_itself() -> None:
-    torchinfo = pytest.importorskip("torchinfo")
-    from torch import nn
-
-    model = nn.Sequential(nn.Conv2d(3, 8, 3), nn.AvgPool2d(2), nn.Flatten(), nn.Linear(8 * 111 * 111, 10))
-    shown = torchinfo.summary(model, (128, 3, 224, 224), device="meta", verbose=0)
-    assert torchinfo_bytes(CNN, input_bytes=0, weight_bytes=0) == shown.total_output_bytes
-    assert shown.total_param_bytes == 985_914 * 4
-    # torchinfo counts the size of Python's objects into the input, some tens of bytes.
-    assert "Estimated Total Size (MB): 484.76" in str(shown)

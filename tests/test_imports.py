@@ -64,6 +64,7 @@ def test_reports_know_results_alone() -> None:
         "analyzer.errors",
         "analyzer.extensions",  # forms of their results
         "analyzer.files",
+        "analyzer.notes",  # codes of notes
         "analyzer.liveness.naive",  # a term of the estimate
         "analyzer.options",
         "analyzer.releases",

@@ -18,7 +18,7 @@ from benchmarks.public import job_files, prepared, record, score, sources
 from tests.allocators.pytorch.histories import names
 from tests.paths import PYTHONPATH, ROOT
 
-STAND_INS = ROOT / "benchmarks/public/stand_ins"
+STAND_INS = ROOT / "benchmarks/subjects/public/stand_ins"
 COMMIT = "0" * 40
 
 
@@ -78,7 +78,7 @@ def test_jobs_are_named_one_by_one_by_their_beginning_or_by_domain(tmp_path: Pat
 
 
 _READ = """
-from benchmarks.networks import torchvision_cpu
+from benchmarks.subjects.networks import torchvision_cpu
 torchvision_cpu.enable()
 from torchvision import datasets
 folder = {folder!r}
@@ -93,7 +93,7 @@ except RuntimeError as error:
 
 
 def test_torchvision_reads_what_the_makers_make(tmp_path: Path) -> None:
-    pytest.importorskip("benchmarks.networks.torchvision_cpu").enable()
+    pytest.importorskip("benchmarks.subjects.networks.torchvision_cpu").enable()
     pytest.importorskip("torchvision")
     prepared.maker("images.mnist")(tmp_path, train=20, test=10)
     prepared.maker("images.cifar10")(tmp_path, train=20, test=10)

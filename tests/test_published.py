@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from benchmarks import SUBJECTS
 from benchmarks.published import litgpt, torchtune, vllm_logs
-from benchmarks.published.compare import CONTEXTS, HERE, KEPT, PAGE, device, key, page
+from benchmarks.published.compare import CONTEXTS, KEPT, PAGE, device, key, page
 from benchmarks.published.figures import FIGURES, Figure
 
 MIB = 1 << 20
@@ -48,7 +49,7 @@ def test_a_range_is_the_allocators_and_what_is_beside_it() -> None:
 def test_every_figure_can_be_followed_and_is_told_apart() -> None:
     assert len({(key(one), one.name) for one in FIGURES}) == len(FIGURES)
     for one in FIGURES:
-        assert (HERE / "programs" / one.program[0]).is_file()
+        assert (SUBJECTS / "published" / one.program[0]).is_file()
         assert {kind for kind, _ in one.loose} <= {"allocated", "reserved", "device"}
     assert (
         sum(value is not None for one in FIGURES for value in (one.allocated, one.reserved, one.device)) >= 60

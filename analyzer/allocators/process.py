@@ -16,7 +16,7 @@ when they run.
    process one page more.
 
 Source: `tests/data/h200/driver_holes.json.gz`, every hole of the address space before and after the steps of
-small programs (`benchmarks/driver_holes.py`; H200, driver 580, torch 2.11). That 26, 414 and 10 MiB are what
+small programs (H200, driver 580, torch 2.11). That 26, 414 and 10 MiB are what
 rules 3 and 4 call them is inferred from which kernels bring them; their sizes are measured.
 Not modelled: code of further kernels (a page each, now and then), pinned memory of the host, which lies in
 the same address space.

@@ -32,16 +32,16 @@ def packages_of(script: str | os.PathLike[str]) -> frozenset[str]:
     path = _file_of(os.fspath(script))
     if path is None:
         return frozenset()
-    found: set[str] = set()
+    names: set[str] = set()
     waiting, done = [path], set[Path]()
     while waiting and len(done) < _MOST_FILES:
         file = waiting.pop()
         done.add(file)
         for name in _imports(file):
-            found.add(name)
+            names.add(name)
             beside = (path.parent / f"{name}.py", path.parent / name / "__init__.py")
             waiting += [one for one in beside if one.is_file() and one not in done]
-    return frozenset(found)
+    return frozenset(names)
 
 
 def _file_of(words: str) -> Path | None:

@@ -14,8 +14,8 @@
 6. Which short lengths have kernels of their own is a list of cuFFT's (`_KERNELS`), not a rule.
 
 Source: cuFFT's manual (Accuracy and Performance: factors up to 127, else Bluestein); sizes as recorded for
-1,707 transforms (H200, cuFFT of CUDA 13.0; `benchmarks/fourier.py`) and for every length up to 600 (H100, 27
-November 2026, `python -m benchmarks fourier measure --every`), on which
+1,707 transforms (H200, cuFFT of CUDA 13.0; `tests/data/h200/fft.jsonl.gz`) and for every length up to 600
+(H100, 27 November 2026, `tests/data/h100/fft_lengths.jsonl.gz`), on which
 `tests/runtimes/pytorch/scratch/test_fourier_recorded.py` tries the rule.
 
 Not modelled: 32,768 and 65,536 in large batches, which take less, and some long lengths of double precision

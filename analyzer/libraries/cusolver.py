@@ -16,7 +16,7 @@ parts rounded up to 32 elements. m rows, n columns, k of them or the smaller of 
 6. **General eigenvalues** (Xgeev): the largest of what its stages take, within 2 KiB.
 
 Measured: every one of 84,600 sizes that an H100 gave (CUDA 13.0, up to 8,192;
-`benchmarks/libraries/solver.py`, each seventh in `tests/data/h100/solver_sizes.json.gz`), but for rule 6, and
+each seventh in `tests/data/h100/solver_sizes.json.gz`), but for rule 6, and
 `syevj` above 2,048. `gesvdj`, `syevd`, `syevj` and XsyevBatched were asked in float32 only: in other types
 their elements are taken to be as many. Other GPUs may take others.
 """

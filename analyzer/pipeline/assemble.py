@@ -15,6 +15,7 @@ from analyzer.devices import DeviceProfile, stands_in
 from analyzer.errors import UnknownOperatorError
 from analyzer.graph.model import Graph, Run
 from analyzer.liveness.naive import Naive
+from analyzer.notes import CUDNN_UNASKED
 from analyzer.options import Options
 from analyzer.pipeline.attribution import attributed, sums, unattributed
 from analyzer.results.estimate import AfterRun, Certainty, Estimate, Room
@@ -118,7 +119,7 @@ def assemble(
             prediction.unknown,
             assumptions,
             kept,
-            UNASKED in notes,
+            any(map(CUDNN_UNASKED.has, notes)),
             _runs_at_worst(variants, outcome, assumptions, device_used, profile.usable_bytes - kept[0]),
         ),
         notes=notes,
@@ -420,7 +421,7 @@ def _certainty(
     }
     exact, measured, bounded = (sum(sums.values()) for sums in by_rule.values())
     span = assumed.causes.get(_UNASKED)
-    unasked = {UNASKED: span} if can_be_asked and span is not None else {}
+    unasked: dict[str, tuple[int, int]] = {UNASKED: span} if can_be_asked and span is not None else {}
     figures = (assumed.by_name, assumed.reserved, assumed.beside, *kept_and_spare, assumed.allocated)
     return Certainty(
         exact, measured, bounded, dict(unknown), by_rule, *figures, assumed.causes, unasked, at_worst

@@ -35,6 +35,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 from analyzer.analysis import Analysis
 from analyzer.devices import check_bare, parse_size, resolve
 from analyzer.errors import AnalyzerError, InputError, OptionError
+from analyzer.notes import CHEAPER_SETTING, Note
 from analyzer.options import KeywordsButDevice, Options, takes_options
 from analyzer.pipeline.workload import Progress, Workload
 from analyzer.planning.countdown import Countdown
@@ -282,9 +283,10 @@ def by_analyses(
 
 def _notes(at: Estimate | None, first: Analysis) -> Iterator[str]:
     """Yield the answer's notes, and instead of bytes under cheaper settings where their batches are."""
-    settings = tuple(f"{saving.setting} would hold " for saving in first.prediction.savings)
-    notes = () if at is None else at.notes
-    yield from (note for note in notes if not settings or not note.startswith(settings))
+    settings = [saving.setting for saving in first.prediction.savings]
+    for note in () if at is None else at.notes:
+        if not (isinstance(note, Note) and CHEAPER_SETTING.has(note) and note.figures["setting"] in settings):
+            yield note
     if settings and at is not None:
         yield "the largest batch under each cheaper setting: analyze what-if --largest"
 

@@ -9,7 +9,7 @@ from dataclasses import replace
 from itertools import accumulate
 from typing import TYPE_CHECKING
 
-from analyzer import releases
+from analyzer import notes, releases
 from analyzer.report.command_line import written
 from analyzer.report.words import (
     as_typed,
@@ -44,12 +44,8 @@ _NAIVE_TERMS = (
 _RUNS_SHOWN = 3  # of a session's runs, the first and the last ones
 _ONLY_IF_ANY = ("sent_gradients", "optimizer_state")
 
-# Notes on a program of which only a part was followed (`analyzer_programs/following/extent.py`).
-CUT_SHORT = "followed as far as "  # a long program, by itself
-_IN_PART = ("followed in part: ", "followed with room through ", "steady after ", CUT_SHORT)
-
-# The note on the program's containers that grow (`analyzer_programs/following/owners.py`).
-_GROWS = " by tensors of the GPU with every step"
+# Of a program of which only a part was followed.
+_IN_PART = (notes.IN_PART, notes.WITH_ROOM, notes.STEADY, notes.CUT_SHORT)
 # A range of the device's memory that is worth a sentence beside the shares of what is sure.
 _WIDE_PERCENT = 2
 
@@ -217,7 +213,7 @@ def _beside_peak(estimate: Estimate) -> str:
 
 def _left_out(estimate: Estimate) -> str:
     """Return what "How sure" leaves out, behind its shares; "" if nothing."""
-    beside = [note for note in estimate.notes if note.startswith("NCCL bounded")]
+    beside = [note for note in estimate.notes if notes.NCCL_BOUNDED.has(note)]
     left_out = [*(["the caveats above"] if estimate.caveats else []), *(["NCCL's memory"] if beside else [])]
     return f"; not of {' and '.join(left_out)}" if left_out else ""
 
@@ -358,7 +354,7 @@ def _owners(estimate: Estimate) -> list[str]:
     """Return the note on what grows in the program, which belongs to the sentence on growth."""
     if estimate.growth is None:
         return []
-    return [note for note in estimate.notes if note.endswith(_GROWS)]
+    return [note for note in estimate.notes if notes.GROWING.has(note)]
 
 
 def parts_followed(estimate: Estimate) -> list[str]:
@@ -366,8 +362,8 @@ def parts_followed(estimate: Estimate) -> list[str]:
     room so far; of one without memory both are known."""
     if estimate.out_of_memory is not None:
         return []
-    grows = estimate.growth is None
-    return [note for note in estimate.notes if note.startswith(_IN_PART) or (grows and note.endswith(_GROWS))]
+    shown = (*_IN_PART, *((notes.GROWING,) if estimate.growth is None else ()))
+    return [note for note in estimate.notes if any(kind.has(note) for kind in shown)]
 
 
 def other_notes(estimate: Estimate) -> tuple[str, ...]:

@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from analyzer import devices
-from analyzer.report.sentences import CUT_SHORT, growing, parts_followed
+from analyzer.notes import CUT_SHORT
+from analyzer.report.sentences import growing, parts_followed
 from analyzer.report.words import clean, operator_name, percent, pieces, size, sizes, tail
 
 if TYPE_CHECKING:
@@ -154,7 +155,7 @@ def _ended(failed: OutOfMemory) -> str:
 def _verdict(words: Mapping[str, str], estimate: Estimate, limit: int, where: str) -> tuple[bool, str]:
     """Return whether it surely fits `limit`, and the sentence that says so; `words`: verdict to wording."""
     used, rest, verdict = _used(estimate), limit - estimate.device_used, estimate.verdict(limit)
-    if any(note.startswith(CUT_SHORT) for note in estimate.notes):
+    if any(CUT_SHORT.has(note) for note in estimate.notes):
         words = {word: f"{wording} as far as followed" for word, wording in words.items()}
     if verdict == "may not fit" and estimate.at_least:
         return False, f"{words[verdict]}: {used} of {size(limit)} {where}, {uncounted(estimate)}"

@@ -6,13 +6,14 @@ from collections.abc import Iterator
 
 from analyzer.devices import DeviceProfile
 from analyzer.libraries.cudnn.choices import choices_of
+from analyzer.notes import CUDNN_UNASKED
 from analyzer.releases import written
 from analyzer.runtimes.bounded import unasked
 from analyzer.runtimes.events import AllocationEvent, bounded_by
 from analyzer.runtimes.onnxruntime.rules import CONVOLUTION
 
 # The wheels' sizes: 367, 444 and 58 MB.
-UNASKED = (
+UNASKED = CUDNN_UNASKED.note(
     "convolutions' workspaces are between bounds; to know them: pip install 'gpu-memory-analyzer[cudnn]'"
     " (0.9 GB to download)"
 )

@@ -109,7 +109,7 @@ class Effort:
         self.paused = False
         self.kept: dict[int, int] = {}
         self._kept_bytes = 0
-        self._left, self._altogether = BETWEEN_QUESTIONS, ALTOGETHER
+        self._budget, self._altogether = BETWEEN_QUESTIONS, ALTOGETHER
 
     @property
     def most(self) -> int:
@@ -123,7 +123,7 @@ class Effort:
 
     def note_decision(self) -> None:
         """Note that the program decides something by its numbers."""
-        self._left = BETWEEN_QUESTIONS
+        self._budget = BETWEEN_QUESTIONS
 
     def keep(self, key: int, tensor: torch.Tensor) -> None:
         """Count a followed tensor's bytes, by storage key."""
@@ -140,9 +140,9 @@ class Effort:
         if self.paused:
             return False
         work = _work(call, tensors, results)
-        self._left -= work
+        self._budget -= work
         self._altogether -= work
-        if min(self._left, self._altogether, _MOST_BYTES - self._kept_bytes) < 0:
+        if min(self._budget, self._altogether, _MOST_BYTES - self._kept_bytes) < 0:
             self._most = SMALL_ELEMENTS
         return self.lasts
 

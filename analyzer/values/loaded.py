@@ -19,17 +19,17 @@ class Loaded:
 
     def __init__(self) -> None:
         self.values: dict[int, torch.Tensor] = {}
-        self._left = _MOST_BYTES
+        self._room_bytes = _MOST_BYTES
 
     def keep(self, key: int, host: torch.Tensor, copy: torch.Tensor) -> None:
         """Keep the value of a whole storage that is a copy of a host tensor, if there is room."""
         nbytes = copy.numel() * copy.element_size()
         whole = copy.is_contiguous() and nbytes == copy.untyped_storage().nbytes()
         plain = not copy.is_floating_point() and not copy.is_complex() and host.layout is torch.strided
-        if whole and plain and host.dtype is copy.dtype and nbytes <= min(LARGE_BYTES, self._left):
+        if whole and plain and host.dtype is copy.dtype and nbytes <= min(LARGE_BYTES, self._room_bytes):
             self.forget(key)
             self.values[key] = host.clone(memory_format=torch.contiguous_format)
-            self._left -= nbytes
+            self._room_bytes -= nbytes
 
     def of(self, key: int, tensor: torch.Tensor) -> torch.Tensor | None:
         """Return what was kept of a tensor that is the whole storage, and keep it no longer."""
@@ -43,4 +43,4 @@ class Loaded:
         """Forget a storage."""
         value = self.values.pop(key, None)
         if value is not None:
-            self._left += value.numel() * value.element_size()
+            self._room_bytes += value.numel() * value.element_size()

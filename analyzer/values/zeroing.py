@@ -83,8 +83,8 @@ def most_left(call: DispatchedCall, counts: KnownCounts, most: Any) -> int | Non
         return _most_chosen(call, counts, most)
     if (mask := _mask_of_zeros(call, most)) is not None:
         whole, least = call.argument("self"), counts.at_least(mask)
-        left = whole.numel() - least if least is not None and mask.shape == whole.shape else None
-        return min((count for count in (left, most(whole)) if count is not None), default=None)
+        others = whole.numel() - least if least is not None and mask.shape == whole.shape else None
+        return min((count for count in (others, most(whole)) if count is not None), default=None)
     if func is aten.native_dropout.default and call.argument("train") is not False:
         return counts.seen_at_most(call.argument("input").numel(), 1 - call.argument("p"))
     if func in _DRAWING_FLAGS:

@@ -71,10 +71,10 @@ def zoo(set_name: str) -> ModuleType:
     """The module with `M` (models) and `OPT` (optimizers) of a set."""
     import importlib
 
-    from benchmarks.networks import torchvision_cpu
+    from benchmarks.subjects.networks import torchvision_cpu
 
     torchvision_cpu.enable()
-    return importlib.import_module(f"benchmarks.networks.{_ZOOS.get(set_name, 'held_out')}")
+    return importlib.import_module(f"benchmarks.subjects.networks.{_ZOOS.get(set_name, 'held_out')}")
 
 
 def _development_history(number: int) -> list[int]:

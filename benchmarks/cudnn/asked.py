@@ -32,7 +32,7 @@ from analyzer.libraries.cudnn.choices import most_bytes
 from analyzer.libraries.cudnn.convolution import Convolution, Question
 from analyzer.libraries.cudnn.description import description_of
 from analyzer.libraries.cudnn.on_cublas import is_on_cublas
-from benchmarks.cudnn.draws import KINDS, drawn, of_all_kinds, of_kind, strided
+from benchmarks.subjects.convolutions import KINDS, drawn, of_all_kinds, of_kind, strided
 
 # Engines compiled at run time, which a description cannot build.
 _COMPILED = {"forward": {5}, "data": {6, 78}, "weight": {16, 19, 70}}

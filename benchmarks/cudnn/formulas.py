@@ -27,30 +27,36 @@ from torch.nn import functional
 
 from analyzer.libraries.cudnn.backend import DTYPES
 from analyzer.libraries.cudnn.convolution import strides_of
-from benchmarks.libraries.measure import Recorded, library
 
 _PERSISTENT, _NORM_ALONE = 2, 0
-_CHANNELS = (
-    *range(1, 81),
-    *range(88, 137, 8),
-    100,
-    127,
-    129,
-    192,
-    200,
-    255,
-    256,
-    320,
-    500,
-    512,
-    1000,
-    1024,
-    2048,
-)
+_WIDE = (100, 127, 129, 192, 200, 255, 256, 320, 500, 512, 1000, 1024, 2048)
+_CHANNELS = (*range(1, 81), *range(88, 137, 8), *_WIDE)
 _PLACES = (
     (1, 1, 1), (2, 1, 1), (1, 10, 10), (7, 3, 5), (1, 84, 115), (3, 84, 115), (5, 84, 115), (64, 7, 7), (32, 56, 56),
     (256, 112, 112), (1, 1, 2741), (2, 5, 9, 13), (4, 32, 32, 32),
 )  # fmt: skip
+
+
+def library(name: str) -> Any:
+    """The library of this name (`libcudnn.so.9`) that torch has loaded."""
+    loaded = {line.split()[-1] for line in Path("/proc/self/maps").read_text().splitlines() if "/" in line}
+    return ctypes.CDLL(next((path for path in sorted(loaded) if Path(path).name.startswith(name)), name))
+
+
+class Recorded:
+    """`with Recorded() as requests`: bytes taken (positive) and given back (negative) meanwhile, in order."""
+
+    def __enter__(self) -> list[int]:
+        torch.cuda.memory._record_memory_history(None)
+        torch.cuda.memory._record_memory_history(context=None)
+        self._requests: list[int] = []
+        return self._requests
+
+    def __exit__(self, *_: object) -> None:
+        signs = {"alloc": 1, "free_completed": -1}
+        for event in torch.cuda.memory._snapshot()["device_traces"][0]:
+            if event["action"] in signs:
+                self._requests.append(signs[event["action"]] * event["size"])
 
 
 @click.command()

@@ -46,8 +46,8 @@ import analyzer
 from analyzer.errors import AnalyzerError
 from analyzer.report import formats
 from benchmarks import ROOT
-from benchmarks.damaged.damage import LINK, OUTSIDE, Damaged, damaged
-from benchmarks.damaged.models import WEIGHTS, WEIGHTS_DATA, bases, digest
+from benchmarks.subjects.damaged.damage import LINK, OUTSIDE, Damaged, damaged
+from benchmarks.subjects.damaged.models import WEIGHTS, WEIGHTS_DATA, bases, digest
 
 SECONDS = 10
 LIMIT_BYTES = 1 << 30

@@ -10,18 +10,17 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from pathlib import Path
 
 import click
 
 from analyzer.errors import AnalyzerError
 from analyzer.options import Options
 from analyzer_emulation.beside import verify_script
-from benchmarks import ROOT
+from benchmarks import ROOT, SUBJECTS
 from benchmarks.emulation import kept
 from benchmarks.harness import pages
 
-SCRIPT = Path(__file__).parent / "scripts/one_network.py"
+SCRIPT = SUBJECTS / "emulation/one_network.py"
 NETWORKS = (
     "noise_predictor", "volume_unet", "gated_unet", "variational", "keywords", "wavenet", "tied_lstm", "attentive_translator",
     "rotary", "set_transformer",

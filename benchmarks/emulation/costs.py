@@ -16,7 +16,7 @@ from pathlib import Path
 
 import click
 
-from benchmarks import ROOT
+from benchmarks import ROOT, SUBJECTS
 from benchmarks.harness.pages import table, write_part
 
 HERE = ROOT / "benchmarks/emulation"
@@ -73,7 +73,7 @@ def rows(python: str) -> Iterator[list[str]]:
         ),
     ):
         command = [sys.executable, "-m", "analyzer", "emulate", "--python", python, "--device", "h200", "-q"]
-        whole = cost([*command, HERE / "scripts" / script])
+        whole = cost([*command, SUBJECTS / "emulation" / script])
         yield told(words, whole, cost([python, "-c", imports]))
 
 

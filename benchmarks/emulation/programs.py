@@ -20,7 +20,7 @@ import click
 
 from analyzer import emulate
 from analyzer.errors import AnalyzerError
-from benchmarks import ROOT
+from benchmarks import ROOT, SUBJECTS
 from benchmarks.emulation import kept
 from benchmarks.harness import pages
 
@@ -28,7 +28,7 @@ from benchmarks.harness import pages
 TABLES = {
     "programs": (None, "programs/jobs.json", "h200/programs/rows.json"),
     "ranks": (None, "programs/jobs_x2.json", "h200/programs_x2/rows.json"),
-    "other ranks": (ROOT / "benchmarks/ranks", "jobs.json", str(ROOT / "tests/data/h200/ranks.json")),
+    "other ranks": (SUBJECTS / "ranks", "jobs.json", str(ROOT / "tests/data/h200/ranks.json")),
 }
 FIGURES = {"peak_allocated": "peak_allocated", "peak_reserved": "peak_reserved", "device_used": "nvml_peak"}
 

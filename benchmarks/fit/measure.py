@@ -32,7 +32,7 @@ import click
 import numpy as np
 import torch
 
-from benchmarks.networks import development, kinds
+from benchmarks.subjects.networks import development, kinds
 
 MIB = 2**20
 _STEPS = 3

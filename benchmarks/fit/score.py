@@ -31,7 +31,7 @@ def workload_of(case: dict[str, Any]) -> Workload:
     from analyzer.options import Options
     from analyzer.pipeline.workload import Workload
     from benchmarks.fit.measure import model_of
-    from benchmarks.networks.kinds import OPT
+    from benchmarks.subjects.networks.kinds import OPT
 
     make_model, make_batch, loss = model_of(case["model"])
     try:
@@ -55,7 +55,7 @@ def workload_of(case: dict[str, Any]) -> Workload:
 @click.option("--second", is_flag=True, help="the twenty models of the second set")
 def main(models: tuple[str, ...], second: bool) -> int:
     """Predict the largest batches, and print a line a model and a line a trial; 1 if an answer is larger than what ran."""
-    from benchmarks.networks import torchvision_cpu
+    from benchmarks.subjects.networks import torchvision_cpu
 
     torchvision_cpu.enable()
     from analyzer.planning.fit import largest

@@ -44,8 +44,8 @@ def pack(folder: Path, batch: int) -> None:
     import onnx
 
     from benchmarks.onnx.backend import cases
-    from benchmarks.onnx.operators_cuda import operators
     from benchmarks.onnx.variants import feeds, variants
+    from benchmarks.subjects.onnx_operators import operators
 
     folder.mkdir(parents=True, exist_ok=True)
     rows: list[dict[str, Any]] = []

@@ -183,9 +183,9 @@ def rows(
     architecture: str, exporters: Iterable[str] = EXPORTERS, opsets: Iterable[int] = OPSETS
 ) -> Iterator[dict[str, Any]]:
     """Every file of an architecture: predicted, run and compared."""
-    from benchmarks.networks.torchvision_cpu import enable
     from benchmarks.onnx.backend import warns
     from benchmarks.onnx.variants import compare
+    from benchmarks.subjects.networks.torchvision_cpu import enable
 
     enable()
     made = ARCHITECTURES[architecture]()

@@ -4,7 +4,7 @@
     python -m benchmarks onnx_oracle ask --python venv/bin/python --only resnet         # those whose name contains it
     python -m benchmarks onnx_oracle score [answers.json.gz]                            # the simulation beside it
 
-Models: those of the onnx package's tests (b_), single operators (o_, `operators_cuda.py`), and random graphs (r_, by their seed).
+Models: those of the onnx package's tests (b_), single operators (o_, `subjects/onnx_operators.py`), and random graphs (r_, by their seed).
 arena_extend_strategy=kSameAsRequested, so that the order of initializers changes nothing.
 
 An answer is, of one model: "in_use", "held" (bytes at most), "nodes" (operator and provider -> how many a run has), "requests" (bytes of the
@@ -43,7 +43,7 @@ def models(kinds: str, only: str) -> Iterator[tuple[str, onnx.ModelProto]]:
 
         yield from ((f"b_{case.name}", case.model) for case in cases() if only in f"b_{case.name}")
     if "o" in kinds:
-        from benchmarks.onnx.operators_cuda import operators
+        from benchmarks.subjects.onnx_operators import operators
 
         yield from ((f"o_{name}", model) for name, model, _ in operators() if only in f"o_{name}")
     if "r" in kinds:

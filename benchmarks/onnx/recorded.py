@@ -123,7 +123,7 @@ def _rows(name: str, model: onnx.ModelProto, batch: int | None) -> Iterator[Row]
 
 def operators() -> Iterator[Row]:
     """Single operators of every type."""
-    from benchmarks.onnx.operators_cuda import operators as made
+    from benchmarks.subjects.onnx_operators import operators as made
 
     for name, model, _ in made():
         yield from _rows(f"o_{name}", model, None)

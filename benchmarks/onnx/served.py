@@ -1,35 +1,25 @@
 """Scripts that serve by ONNX Runtime: memory after every request on a GPU, beside the emulated script.
 
-    python -m benchmarks onnx_served measure OUT.json                     # with a GPU: the scripts of onnx/serving, three processes each
     python -m benchmarks onnx_served score --python venv/bin/python       # emulated, beside tests/data/h200/onnx_serving.json.gz
 
+The scripts of `subjects/onnx_serving` were measured once, three processes each, by `onnx_served measure` of commit cf817472.
 A request is within the spread where NVML's figure lies between the least and the most of the measured processes: ONNX Runtime loads
 initializers in the order of a hash table, so that processes differ.
 """
 
 from __future__ import annotations
 
-import runpy
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import click
 
-from benchmarks import ROOT
+from benchmarks import ROOT, SUBJECTS
 from benchmarks.harness import files
 
 RECORDED = ROOT / "tests/data/h200/onnx_serving.json.gz"
-SCRIPTS = ROOT / "benchmarks/onnx/serving"
+SCRIPTS = SUBJECTS / "onnx_serving"
 MIB = 2**20
-
-
-@click.command()
-@click.argument("out", type=Path)
-@click.argument("scripts", nargs=-1)
-def measure(out: Path, scripts: tuple[str, ...]) -> None:
-    """Run the scripts on this GPU."""
-    runpy.run_path(str(SCRIPTS / "measure.py"))["main"](str(out), *scripts)
 
 
 @click.command()

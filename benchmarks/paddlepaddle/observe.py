@@ -23,7 +23,7 @@ from typing import Any
 import click
 
 from benchmarks.harness.processes import ended
-from benchmarks.paddlepaddle.programs import PROGRAMS, SIDE, THRESHOLDS_GB
+from benchmarks.subjects.paddlepaddle import PROGRAMS, SIDE, THRESHOLDS_GB
 
 RUN_COUNT, REPEAT_COUNT = 4, 4
 # Programs whose order of deletions is written down.

@@ -20,17 +20,17 @@ import torch
 from torch.overrides import TorchFunctionMode
 
 import analyzer
-from benchmarks import ROOT
+from benchmarks import ROOT, SUBJECTS
 from benchmarks.peers.tool import FIGURES, CannotSayError, Case, Tool
 
 Question = Callable[[], tuple[int, ...]]
-PROGRAMS = ROOT / "benchmarks" / "ranks" / "programs"
+PROGRAMS = SUBJECTS / "ranks/programs"
 _FSDP2 = ("accumulate.py", "fsdp2.py")
 
 
 def cases() -> Iterator[Case]:
     """Every measured rank of a program that uses FSDP2."""
-    jobs = {job["name"]: job for job in json.loads((ROOT / "benchmarks" / "ranks" / "jobs.json").read_text())}
+    jobs = {job["name"]: job for job in json.loads((SUBJECTS / "ranks/jobs.json").read_text())}
     for file in ("ranks.json", "ranks_fsdp2.json"):
         for row in json.loads((ROOT / "tests" / "data" / "h200" / file).read_text()):
             job = jobs[row["name"]]

@@ -20,7 +20,7 @@ import click
 from benchmarks import ROOT
 from benchmarks.harness import pages
 from benchmarks.harness.processes import ProcessError, answer
-from benchmarks.networks import torchvision_cpu
+from benchmarks.subjects.networks import torchvision_cpu
 
 _TEXT = pages.prose(__file__)
 

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from analyzer import child
-from benchmarks.networks import torchvision_cpu
 from benchmarks.public.prepared import Prepared, found, prepare, terminal
+from benchmarks.subjects.networks import torchvision_cpu
 
 _SAID = 3000  # characters kept of what it said
 

@@ -22,8 +22,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-HERE = Path(__file__).resolve().parent
-FOLDER = HERE / "jobs"
+from benchmarks import SUBJECTS
+
+FOLDER = SUBJECTS / "public/jobs"
 _REQUIRED = {"name", "repo", "script"}
 _KNOWN = _REQUIRED | {
     "folder", "args", "environment", "data", "packages", "processes", "spawns", "alone", "until", "seconds",

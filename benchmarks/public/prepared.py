@@ -21,10 +21,10 @@ from typing import Any
 
 import click
 
+from benchmarks import SUBJECTS
 from benchmarks.public import job_files
 
-HERE = Path(__file__).resolve().parent
-STAND_INS = HERE / "stand_ins"
+STAND_INS = SUBJECTS / "public/stand_ins"
 # Nothing may reach a network, and nothing may wait for somebody to type.
 _ENVIRONMENT = {
     "HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1", "HF_DATASETS_OFFLINE": "1", "WANDB_MODE": "disabled",
@@ -59,7 +59,7 @@ def terminal() -> Iterator[int]:
 def maker(name: str) -> Any:
     """The function `data/FILE.py` calls FUNCTION, of "FILE.FUNCTION"."""
     file, function = name.split(".")
-    return getattr(importlib.import_module(f"benchmarks.public.data.{file}"), function)
+    return getattr(importlib.import_module(f"benchmarks.subjects.public.data.{file}"), function)
 
 
 def prepare(job: dict[str, Any], sources: Path, copies: Path) -> Prepared:

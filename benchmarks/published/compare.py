@@ -25,6 +25,7 @@ from analyzer.devices import load
 from analyzer.devices.loader import PROFILES
 from analyzer.runtimes.pytorch.outside import device_used
 from analyzer.runtimes.ranges import beside_range
+from benchmarks import SUBJECTS
 from benchmarks.harness.pages import prose
 from benchmarks.published.figures import FIGURES, Figure
 
@@ -83,7 +84,7 @@ def predicted(figure: Figure) -> Told:
     """What the program would say of itself, and what is said of it. Raises RuntimeError where it does not get there."""
     program, *arguments = figure.program
     with tempfile.TemporaryDirectory() as folder:
-        return _run(figure, _gpu(figure, Path(folder)), str(HERE / "programs" / program), *arguments)
+        return _run(figure, _gpu(figure, Path(folder)), str(SUBJECTS / "published" / program), *arguments)
 
 
 def _gpu(figure: Figure, folder: Path) -> str:

@@ -23,6 +23,7 @@ from pathlib import Path
 
 import click
 
+from benchmarks import SUBJECTS
 from benchmarks.harness.recorded import kept
 from benchmarks.public.sources import bring
 
@@ -80,7 +81,7 @@ def predicted(row: Row, checkout: Path) -> float:
         "import sys, analyzer; found = analyzer.run(sys.argv[1], sys.argv[2:], device='a100-40gb', release={'torch': '2.6'});"
         "print('ENDED', found.incomplete or '')"
     )
-    command = [sys.executable, "-c", entry, str(HERE / "programs" / "litgpt_finetune.py"), *told]
+    command = [sys.executable, "-c", entry, str(SUBJECTS / "published" / "litgpt_finetune.py"), *told]
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(HERE.parents[1])}
     ran = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     used, ended = _USED.search(ran.stdout + ran.stderr), _ENDED.search(ran.stdout)

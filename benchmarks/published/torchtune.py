@@ -28,6 +28,7 @@ from typing import Any
 
 import click
 
+from benchmarks import SUBJECTS
 from benchmarks.harness.recorded import kept
 from benchmarks.public.sources import bring
 
@@ -77,7 +78,7 @@ ROWS = tuple(Row(commit, **row) for commit, table in _TABLES.items() for row in 
 
 def _ran(row: Row, python: str, checkout: Path) -> str:
     """What the recipe and the analysis printed. Raises RuntimeError where it does not get through two steps."""
-    told = [str(HERE / "programs" / "torchtune_recipe.py"), str(checkout), row.recipe, row.config]
+    told = [str(SUBJECTS / "published" / "torchtune_recipe.py"), str(checkout), row.recipe, row.config]
     told += [str(row.batch), str(row.length), str(row.packed), *row.said.split()]
     how = ["emulate", "--python", python] if row.emulated else ["run", "--release", "torch=2.6"]
     ranks = ["--nproc-per-node", str(row.ranks)] if row.ranks > 1 else []

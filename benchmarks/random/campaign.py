@@ -26,7 +26,7 @@ from hypothesis import HealthCheck, Phase, given, seed, settings
 
 from benchmarks import ROOT
 from benchmarks.harness import files, pages
-from benchmarks.random.programs import programs
+from benchmarks.subjects.random import programs
 
 DEVICE, PAGE = "h100", ROOT / "docs/evidence/RANDOM.md"
 _SECONDS = 300
@@ -159,7 +159,7 @@ def table(rows: tuple[Path, ...]) -> None:
     PAGE.write_text(
         f"""# Random programs, traced beside emulated
 
-Written by `python -m benchmarks random table` on {date}: programs drawn by hypothesis (`benchmarks/random/programs.py`), followed by
+Written by `python -m benchmarks random table` on {date}: programs drawn by hypothesis (`benchmarks/subjects/random.py`), followed by
 `analyze run` and run by PyTorch's own CUDA build under the emulated runtime, as an {DEVICE}. *same*: the same requests and returns in the
 same order; *peaks*: other requests, the same peaks; *ended*: one of the two got no further. A seed's figures are those of the day it was first run.
 

@@ -24,7 +24,7 @@ from analyzer.options import Options
 from analyzer_programs.program import follow
 from analyzer_verify.history import compare_history
 from analyzer_verify.runs import program
-from benchmarks.networks.torchvision_cpu import enable
+from benchmarks.subjects.networks.torchvision_cpu import enable
 
 
 def trace(file: io.BytesIO) -> Iterator[dict[str, Any]]:

@@ -18,10 +18,10 @@ from typing import Any
 
 import click
 
-from benchmarks import ROOT
+from benchmarks import SUBJECTS
 from benchmarks.harness import recorded
 
-HERE = ROOT / "benchmarks/ranks"
+HERE = SUBJECTS / "ranks"
 _SECONDS = 120
 _NCCL_LOG = {"NCCL_DEBUG": "INFO", "NCCL_DEBUG_SUBSYS": "INIT,ALLOC,GRAPH,P2P"}
 

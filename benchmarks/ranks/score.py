@@ -11,12 +11,12 @@ from collections.abc import Iterator, Sequence
 import click
 
 from analyzer import run
-from benchmarks import ROOT
+from benchmarks import ROOT, SUBJECTS
 from benchmarks.harness.pages import beside, prose
 
 _TEXT = prose(__file__)
 
-HERE = ROOT / "benchmarks/ranks"
+HERE = SUBJECTS / "ranks"
 ROWS = ROOT / "tests/data/h200/ranks.json"
 PAGE = ROOT / "docs/evidence/RANKS.md"
 

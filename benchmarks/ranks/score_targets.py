@@ -15,7 +15,7 @@ import click
 
 from analyzer import analyze
 from analyzer.parallelism import KINDS
-from benchmarks import ROOT
+from benchmarks import ROOT, SUBJECTS
 from benchmarks.harness.pages import prose
 from benchmarks.ranks.score import cells
 
@@ -25,13 +25,19 @@ PAGE = ROOT / "docs/PARALLEL.md"
 ROWS = ROOT / "tests/data/h200/ranks_targets.json"
 
 
+def target(row: dict[str, Any]) -> Path:
+    """Return the target of a measured row, which names the place where it lay then."""
+    path = Path(row["target"])
+    return SUBJECTS / "ranks/targets" / path.name if path.is_relative_to("benchmarks/ranks") else ROOT / path
+
+
 def rows(names: Sequence[str] = ()) -> Iterator[tuple[dict[str, Any], list[tuple[int, int]]]]:
     """A measured row, and (predicted, measured) bytes: allocated, reserved, device."""
     for row in json.loads(ROWS.read_text()):
         if names and row["name"] not in names:
             continue
         options = {**row["options"], "parallel": f"{row['options']['parallel']},rank={row['rank']}"}
-        found = analyze(ROOT / row["target"], device="h200", **options)
+        found = analyze(target(row), device="h200", **options)
         pairs = [
             (found.peak_allocated, row["peak_allocated"]),
             (found.peak_reserved, row["peak_reserved"]),

@@ -12,12 +12,12 @@ import torch
 from analyzer import analyze
 from benchmarks import ROOT
 from benchmarks.harness.pages import MIB, prose, table
-from benchmarks.ranks.targets import llama
+from benchmarks.subjects.ranks.targets import llama
 
 _TEXT = prose(__file__)
 
 PAGE = ROOT / "docs/evidence/WORLDS.md"
-TARGET = ROOT / "benchmarks/ranks/targets/llama.py"
+TARGET = ROOT / "benchmarks/subjects/ranks/targets/llama.py"
 WORLDS = (2, 8, 64, 512, 4096)
 
 

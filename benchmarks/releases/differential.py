@@ -27,7 +27,7 @@ from analyzer.devices import DeviceProfile, load
 from analyzer.releases import parse, written
 from analyzer_emulation import launch
 from benchmarks import ROOT
-from benchmarks.releases.requests import POINT, PROGRAMS, STREAMS, carry_out
+from benchmarks.subjects.requests import POINT, PROGRAMS, STREAMS, carry_out
 
 COUNTS = ROOT / "benchmarks" / "releases" / "differential"
 # In which order PyTorch looks whether its streams are done: that of a hash table, found by trying all. It decides which of two neighbours
@@ -190,7 +190,7 @@ def table() -> list[str]:
     lines = [
         "## Random requests",
         "",
-        "The same random requests (`benchmarks/releases/requests.py`) to PyTorch's own caching allocator under the emulated runtime and to our "
+        "The same random requests (`benchmarks/subjects/requests.py`) to PyTorch's own caching allocator under the emulated runtime and to our "
         f"simulator: {len(PROGRAMS)} programs of settings, four streams, `record_stream`, `empty_cache`, limits by fraction and by the device. After "
         f"every {POINT} requests each segment and block is compared (address, bytes, what was requested, state, stream, kind), and what is allocated, "
         "reserved and requested with its peaks. An expandable range's addresses count from its lowest page.",

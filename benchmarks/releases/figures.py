@@ -16,7 +16,7 @@ from analyzer.pipeline.assemble import Captured, assemble
 from analyzer.pipeline.pytorch import captured_pytorch
 from analyzer.releases import parse
 from analyzer.runtimes.base import named
-from benchmarks.releases.programs import OPTIMIZERS, PROGRAMS
+from benchmarks.subjects.releases import OPTIMIZERS, PROGRAMS
 
 
 def predicted(device: str, name: str, releases: list[str]) -> Iterator[list[int]]:

@@ -25,7 +25,7 @@ from benchmarks import ROOT
 from benchmarks.releases import observed
 from benchmarks.releases.causes import REFUSED, cause_of, differing
 from benchmarks.releases.figures import predicted
-from benchmarks.releases.programs import PROGRAMS
+from benchmarks.subjects.releases import PROGRAMS
 
 DEVICES = ("h200", "h100", "a100-80gb", "t4", "l4", "rtx4090", "b200")
 

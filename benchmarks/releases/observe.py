@@ -22,7 +22,7 @@ from typing import Any
 
 import torch
 
-from benchmarks.releases.programs import OPTIMIZERS, PROGRAMS
+from benchmarks.subjects.releases import OPTIMIZERS, PROGRAMS
 
 STEPS = 3
 FIGURES = (

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from benchmarks.releases.requests import PROGRAMS, STREAMS, carry_out
+from benchmarks.subjects.requests import PROGRAMS, STREAMS, carry_out
 
 _STATES = {"inactive": 0, "active_allocated": 1, "active_pending_free": 2, "active_awaiting_free": 2}
 

@@ -23,13 +23,13 @@ import click
 import analyzer_timing
 from analyzer_timing.host import factor_of
 from benchmarks.harness.files import read
-from benchmarks.timing.compiled import LOOPS
 from benchmarks.timing.pack import RAW
 
 FILE = Path(analyzer_timing.__file__).parent / "compiled.json"
 FORWARD, BACKWARD, INFERENCE = "forward", "backward", "inference"
 _SHORT, _LONG = 4, 64
 _MICRO = 1e6
+LOOPS = "loops"
 _MODE = "reduce-overhead"
 # Of a chain of n: values of a graph, and kernels, by pass; each as (of every link, besides).
 VALUES = {

@@ -1,4 +1,7 @@
-"""From the measured rows to the file that comes with the package, and how well it says a row that is left out of it."""
+"""From the measured rows to the file that comes with the package, and how well it says a row that is left out of it.
+
+The rows were measured once, by `benchmarks/timing` of commit cf817472 (`measure`, `keep`, and `programs` for whole steps).
+"""
 
 from __future__ import annotations
 
@@ -38,7 +41,7 @@ _MOVED = {
 }  # fmt: skip
 _HOSTED = 2**20
 _OLD_POOLS = ("max_pool", "avg_pool", "adaptive", "nearest", "bilinear")
-# Positions that become one, of what `shapes.normalized` pools.
+# Positions that become one, of what was pooled.
 _WINDOWS = {"max_pool": 9, "avg_pool": 4}
 
 
@@ -143,7 +146,7 @@ def _moved(spec: dict[str, Any], itemsize: int, rates: Rates) -> Work | None:
 
 
 def _pooled(spec: dict[str, Any], itemsize: int, rates: Rates) -> Work:
-    """Pooling and resizing as `shapes.normalized` has them."""
+    """Pooling and resizing."""
     p, name = spec["p"], spec["name"].removesuffix("_backward")
     side = {
         "max_pool": (p - 1) // 2 + 1,
@@ -164,7 +167,7 @@ def _meta(dtype: str, *shape: int, order: tuple[int, ...] | None = None) -> Tens
 
 
 def _reordered(spec: dict[str, Any], rates: Rates) -> Work:
-    """A copy of `denser.copies`."""
+    """A copy in another order."""
     a, b, kind, dtype = spec["a"], spec["b"], spec["kind"], spec["dtype"]
     if kind == "runs":
         source = _meta(dtype, a, spec["c"], b, spec["run"], order=(3, 1, 2, 0))
@@ -190,7 +193,7 @@ def _broadcast(name: str, itemsize: int, elements: int, run: int, rates: Rates) 
 
 
 def _strided(name: str, dtype: str, count: int, itemsize: int, rates: Rates) -> Work | None:
-    """What `calls._rearranged` makes of so many elements."""
+    """Copies of so many elements in another order."""
     width, (side, channels) = 64 if count < 2**14 else 512, (14, 64) if count >= 196 * 64 else (4, 8)
     rows, images = max(count // width, 1), max(count // (side * side * channels), 1)
     match name:
@@ -315,22 +318,6 @@ def write_packed(path: Path, arrays: Mapping[str, Any]) -> None:
         for name, array in arrays.items():
             with file.open(f"{name}.npy", "w") as member:
                 np.lib.format.write_array(member, array, allow_pickle=False)
-
-
-@click.command("keep")
-@click.argument("measured", type=Path)
-@click.argument("path", type=Path)
-def keep(measured: Path, path: Path) -> None:
-    """Keep what `measure` wrote as columns, without calls that ran nothing: PATH, an operators*.json.gz of tests/data/GPU/timing."""
-    content = files.read(measured)
-    columns: dict[tuple[str, ...], list[list[Any]]] = defaultdict(list)
-    for row in content["rows"]:
-        if not row["kernels"]:
-            continue
-        kept = {key: value for key, value in row.items() if key != "names"}
-        columns[tuple(kept)].append(list(kept.values()))
-    rows = [[list(keys), sorted(some, key=str)] for keys, some in columns.items()]
-    files.write(path, {"versions": content["versions"], "rows": rows})
 
 
 @click.command("pack")

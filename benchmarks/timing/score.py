@@ -1,7 +1,7 @@
 """The measured steps beside what `Estimate.step_seconds` says of them: on the terminal, and in docs/evidence/TIMING.md.
 
 1. **device**: kernels, copies and sets of the program's stream, and half of those of cuDNN's own, of which its recurrent layers use two
-   at a time. **host**: the smaller of handing the step over, and of a batch of two (`programs.py`, rule 4). **step**: wall.
+   at a time. **host**: the smaller of handing the step over, and of a batch of two (the step's work is the same for the host). **step**: wall.
 2. An error is predicted over measured less one. The bound is named rightly where the greater of the two measured, host or device,
    is the one that is said. A figure is in its range where measured lies between low and high.
 3. Development cases and held-out ones are counted apart, and so are kinds of models (`cases.json`).

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from analyzer.devices import DeviceProfile
 from analyzer.graph import Communicator
 from analyzer.libraries import nccl
+from analyzer.notes import NCCL_BOUNDED
 from analyzer.runtimes.pytorch.settings import STREAM_POOL_BYTES
 from analyzer_emulation.questions import Question, Topic
 
@@ -33,8 +34,11 @@ class Nccl:
             for size in sorted(self._sizes)
         }
         return tuple(
-            f"NCCL bounded: what it takes for {size} ranks is as measured for {stands_in}; other topologies"
-            " have other channels (analyze calibrate --ranks N measures them)"
+            NCCL_BOUNDED.note(
+                f"NCCL bounded: what it takes for {size} ranks is as measured for {stands_in}; other"
+                " topologies have other channels (analyze calibrate --ranks N measures them)",
+                ranks=size,
+            )
             for size, stands_in in missing.items()
             if stands_in
         )

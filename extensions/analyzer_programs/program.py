@@ -24,6 +24,7 @@ from analyzer.analysis import Analysis
 from analyzer.devices import DeviceProfile, resolve
 from analyzer.errors import AnalyzerError, OptionError, TargetError, file_like
 from analyzer.graph import Category, Death, Graph
+from analyzer.notes import WITH_ROOM
 from analyzer.options import Options
 from analyzer.pipeline.assemble import Captured, assemble
 from analyzer.ranks import Post, Rank
@@ -384,9 +385,8 @@ def _notes(ran: Ran) -> tuple[str, ...]:
     """Return notes on how the program ended and after how many steps."""
     steps = f"{ran.steps} optimizer step{'' if ran.steps == 1 else 's'}"
     if ran.cut:
-        return (
-            f"followed with room through {steps}, then ended to save time: what comes after may need more",
-        )
+        text = f"followed with room through {steps}, then ended to save time: what comes after may need more"
+        return (WITH_ROOM.note(text, steps=ran.steps),)
     few = ran.trained and 0 < ran.steps < _FEW_STEPS and not ran.repeated
     short = ("fewer than three steps: a longer run may hold more",) if few else ()
     if ran.part and ran.error is None:

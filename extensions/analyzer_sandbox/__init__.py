@@ -1,4 +1,4 @@
-"""What a program that is followed may change: nothing. It reads back what it wrote; outside nothing was
+"""A program that is followed may change nothing. It reads back what it wrote; outside nothing was
 written.
 
 1. The command line goes on in a process of its own, whose files the kernel keeps apart (`process.py`,
@@ -167,8 +167,10 @@ class Sandbox:
         written = (
             self.outside.ask("written", caches) if self.outside is not None else self._scratch.written(caches)
         )
-        met = [line.partition(" ") for line in self._services.met()]
-        hosts, trackers = ([name for what, _, name in met if what == kind] for kind in ("host", "tracker"))
+        contacts = [line.partition(" ") for line in self._services.contacts()]
+        hosts, trackers = (
+            [name for what, _, name in contacts if what == kind] for kind in ("host", "tracker")
+        )
         notes = []
         if written:
             files = f"{len(written)} file{'' if len(written) == 1 else 's'} ({_some(written)})"

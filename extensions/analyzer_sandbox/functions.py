@@ -5,7 +5,7 @@ open.
    Threads that were there before go on outside.
 2. Files are opened by `open`'s own `opener`, so that a file is called what the program called it.
 3. A library that opens files by itself is given the path in the overlay, where it is one of `libraries.py`.
-4. What the program starts is Python, which joins the overlay (`path/sitecustomize.py`), or may write nothing
+4. A child process is Python, which joins the overlay (`path/sitecustomize.py`), or may write nothing
    where Landlock (`landlock.py`) can say so.
 
 Not modelled: other libraries in C, and on macOS programs that are no Python: they read and write outside.
@@ -127,9 +127,9 @@ class Functions:
             if self._is_bypassed() or isinstance(path, int):
                 return original(path, *arguments, **_given(dir_fd=dir_fd), **named)
             with self._work(path):
-                seen = self._layer.reading(self._path(path, dir_fd), named.get("follow_symlinks", follow))
+                target = self._layer.reading(self._path(path, dir_fd), named.get("follow_symlinks", follow))
                 return original(
-                    seen if isinstance(path, str) or dir_fd is not None else os.fsencode(seen),
+                    target if isinstance(path, str) or dir_fd is not None else os.fsencode(target),
                     *arguments,
                     **named,
                 )
@@ -159,8 +159,8 @@ class Functions:
                 return original(path, *arguments, **_given(dir_fd=dir_fd), **named)
             with self._work(path):
                 place = self._layer.place(self._path(path, dir_fd), follow=False)
-                if os.path.lexists(seen := self._layer.reading(place, follow=False)):
-                    return original(seen, *arguments, **named)  # raises that it is there
+                if os.path.lexists(target := self._layer.reading(place, follow=False)):
+                    return original(target, *arguments, **named)  # raises that it is there
                 return original(self._layer.making(place), *arguments, **named)
 
         return call
@@ -232,9 +232,9 @@ class Functions:
             if not flags & _WRITES:
                 return original(self._layer.reading(name, follow), flags, mode)  # type: ignore[no-any-return]
             place = self._layer.place(name, follow)
-            exists = os.path.lexists(seen := self._layer.reading(place, follow=False))
+            exists = os.path.lexists(target := self._layer.reading(place, follow=False))
             if flags & os.O_EXCL and flags & os.O_CREAT if exists else not flags & os.O_CREAT:
-                return original(seen, flags, mode)  # type: ignore[no-any-return]  # raises
+                return original(target, flags, mode)  # type: ignore[no-any-return]  # raises
             chosen = self._layer.truncating if flags & os.O_TRUNC else self._layer.changing
             return original(chosen(place), flags, mode)  # type: ignore[no-any-return]
 

@@ -56,7 +56,7 @@ Pairs: TypeAlias = Mapping[str, tuple[Any, Any]]
 
 def exchange(replacements: Iterable[Replacement]) -> Callable[[], None]:
     """Put things in functions' places: in a class, or in every module that has one by its own name; None
-    removes it. What is returned puts all back."""
+    removes it. The function that is returned puts all back."""
     before: list[Replacement] = []
     pairs = {}
     for holder, name, replacement in list(replacements):
@@ -86,7 +86,7 @@ def exchange_all(parts: Sequence[Pairs]) -> Callable[[], None]:
     """Replace functions in every module that holds them under their own name; return a function that puts
     them back, also in modules imported since."""
     modules, names = list(sys.modules.values()), frozenset[str]().union(*parts)
-    looked = _found[names] = _named(modules, names, _found.get(names, {}))
+    looked = _known[names] = _named(modules, names, _known.get(names, {}))
     places = list(_holding([one for one in looked.values() if one[2]], parts))
     for held, name, _, new in places:
         held[name] = new
@@ -113,9 +113,9 @@ def exchange_all(parts: Sequence[Pairs]) -> Callable[[], None]:
 
 # A module's names, how many it had when it was looked at, and those of them that were looked for.
 Looked: TypeAlias = tuple[dict[str, Any], int, tuple[str, ...]]
-# What the last look for names saw in each module, by the identity of its names: there may be thousands of
+# The names that the last look saw in each module, by the identity of its names: there may be thousands of
 # modules, every capture looks, and few are new or have gained a name since.
-_found: dict[frozenset[str], dict[int, Looked]] = {}
+_known: dict[frozenset[str], dict[int, Looked]] = {}
 
 
 def _named(modules: Iterable[Any], names: frozenset[str], already: Mapping[int, Looked]) -> dict[int, Looked]:
@@ -124,9 +124,9 @@ def _named(modules: Iterable[Any], names: frozenset[str], already: Mapping[int, 
     for module in modules:
         held = getattr(module, "__dict__", None)
         place = id(held)
-        seen = already.get(place)
-        if seen is not None and seen[1] == len(seen[0]):
-            by_id[place] = seen
+        entry = already.get(place)
+        if entry is not None and entry[1] == len(entry[0]):
+            by_id[place] = entry
         elif isinstance(held, dict):
             by_id[place] = held, len(held), tuple(names & held.keys())
     return by_id

@@ -1,7 +1,7 @@
 """A process that may write in its own overlay's folder and nowhere else (Linux's Landlock, which an ordinary
 user may ask for).
 
-1. What would write, make, rename or remove a file elsewhere is refused (EACCES) by the kernel, also in
+1. The kernel refuses (EACCES) to write, make, rename or remove a file elsewhere, also in
    libraries in C, and in whatever the process starts. /dev and /proc can be written.
 2. It cannot be taken back: it is asked for in processes that run the program, or that the program starts.
 

@@ -1,10 +1,10 @@
 """Where Python's own functions read and write while the files a program changes are kept apart: the overlay's
 rules, path by path.
 
-1. What is written lies in `upper`, by its path from the root. A file that exists outside is copied there
+1. A written file lies in `upper`, by its path from the root. A file that exists outside is copied there
    before it is changed, with the folders above it.
-2. What was removed or renamed away is a line of `removed`: nothing below that path outside is seen any more,
-   whatever is made there later.
+2. A path that was removed or renamed away is a line of `removed`: nothing below it outside is seen any
+   more, even if something is made there later.
 3. Read is what lies in `upper`; else what is outside, unless it was removed. A folder has the names of both.
 4. A link is followed to where it leads in the overlay. /dev, /proc, /sys and the overlay's own folder are as
    outside.
@@ -243,16 +243,16 @@ class Layer:
 
     def remove(self, place: str, folder: bool) -> None:
         """Remove a file, or an empty folder."""
-        seen = self._real_path(place)
-        if not self.free(place) and os.path.lexists(seen):
+        real_path = self._real_path(place)
+        if not self.free(place) and os.path.lexists(real_path):
             self._check(self._real_path(place.rpartition("/")[0] or "/"))
-            if stat.S_ISDIR(os.lstat(seen).st_mode) != folder:
+            if stat.S_ISDIR(os.lstat(real_path).st_mode) != folder:
                 number = errno.ENOTDIR if folder else errno.EISDIR
                 raise OSError(number, os.strerror(number), place)
             if folder and self.names(place):
                 raise OSError(errno.ENOTEMPTY, os.strerror(errno.ENOTEMPTY), place)
-        if self.free(place) or seen.startswith(self.upper):
-            (os.rmdir if folder else os.unlink)(seen)
+        if self.free(place) or real_path.startswith(self.upper):
+            (os.rmdir if folder else os.unlink)(real_path)
         if not self.free(place):
             self._record_removal(place)
 
@@ -261,10 +261,10 @@ class Layer:
         if source == target or (self.free(source) and self.free(target)):
             os.rename(source, target)
             return
-        source_path, seen = self._real_path(source), self._real_path(target)
+        source_path, target_path = self._real_path(source), self._real_path(target)
         is_folder = os.path.isdir(source_path) and not os.path.islink(source_path)
-        if os.path.lexists(source_path) and os.path.lexists(seen):
-            over_folder = os.path.isdir(seen) and not os.path.islink(seen)
+        if os.path.lexists(source_path) and os.path.lexists(target_path):
+            over_folder = os.path.isdir(target_path) and not os.path.islink(target_path)
             number = (errno.EISDIR if over_folder else errno.ENOTDIR) if over_folder != is_folder else 0
             if over_folder and is_folder and self.names(target):
                 number = errno.ENOTEMPTY
@@ -299,8 +299,8 @@ class Layer:
 class Entry:
     """An `os.DirEntry` of the overlay."""
 
-    def __init__(self, name: str, path: str, seen: str) -> None:
-        self.name, self.path, self._real_path = name, path, seen
+    def __init__(self, name: str, path: str, real_path: str) -> None:
+        self.name, self.path, self._real_path = name, path, real_path
 
     def __fspath__(self) -> str:
         return self.path

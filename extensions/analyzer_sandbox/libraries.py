@@ -80,8 +80,8 @@ class _Paths:
                 "makes": self._layer.truncating,
                 "changes": self._layer.changing,
             }
-            seen = before + does[how](place) + mark + options
-        return os.fsencode(seen) if isinstance(path, bytes) else seen
+            name = before + does[how](place) + mark + options
+        return os.fsencode(name) if isinstance(path, bytes) else name
 
     def replacement(self, original: Any, index: int, name: str, how: str | Function) -> Any:
         """Return a function or class that gets the overlay's path, as `_LIBRARIES` says."""

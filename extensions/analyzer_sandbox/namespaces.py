@@ -4,7 +4,7 @@ it starts.
 1. Root takes a mount namespace; everybody else a user namespace with it, in which he is himself
    (`user_namespaces(7)`).
 2. Every file system that can be written is mounted again below a new root as the lower layer of an overlay
-   (overlayfs, which an ordinary user may mount since Linux 5.11). What is mounted inside a mounted one is
+   (overlayfs, which an ordinary user may mount since Linux 5.11). A file system mounted inside another is
    done after it.
 3. The kernel shows no ordinary user what lies under another mount: it refuses folders with mounts in them
    that he did not make (`clone_private_mount` of `fs/namespace.c`). Such a folder is made anew, and what is

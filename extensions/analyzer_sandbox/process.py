@@ -4,7 +4,7 @@ other may change.
 1. The first process forks. The second goes into the overlay (`namespaces.py`; where that is not allowed,
    Python's functions are sent to one, and Landlock refuses the rest) and goes on with the command. The first
    waits, answers about system calls (`supervision.py`), and ends as the second does.
-2. What the user asked for (`-o FILE`) the second has the first write: `outside`.
+2. The second has the first write the user's own results (`-o FILE`): `outside`.
 3. Signals that ask the first to end are handed on; the terminal's Ctrl-C reaches both, and is for the second.
    If the first is killed, so is the second. If the second is, the first shows the terminal's cursor again,
    and ends what it does for it.
@@ -41,7 +41,7 @@ Complain = Callable[[str, str], None]
 
 
 class Held(NamedTuple):
-    """What a process is held by. protection: key of `PROTECTIONS` of the package. asks: whether system
+    """The protection of a process. protection: key of `PROTECTIONS` of the package. asks: whether system
     calls are asked about (in a mount namespace: none need be). network: key of `NETWORKS` there."""
 
     protection: str

@@ -2,8 +2,8 @@
 end.
 
 1. It is among temporary files, for large ones where nobody says (/var/tmp; TMPDIR decides). It goes when the
-   program has ended. What a SIGKILL left goes with the next one: a folder is in use as long as somebody holds
-   its lock.
+   program has ended. The next one removes the remains of a SIGKILL: a folder is in use as long as somebody
+   holds its lock.
 2. `uppers` says which folder in it lies over which outside, after namespaces.py; the Python layer has one,
    `upper`, over everything.
 3. Kept for the next run, because it changes nothing that exists: what the hubs' libraries downloaded into

@@ -129,7 +129,7 @@ class _Program(ctypes.Structure):
     _fields_ = (("length", ctypes.c_ushort), ("filter", ctypes.c_char_p))
 
 
-def _steps(numbers: dict[str, int], machine: str, asked: AbstractSet[str]) -> list[tuple[int, int, int, int]]:
+def _steps(numbers: dict[str, int], machine: str, calls: AbstractSet[str]) -> list[tuple[int, int, int, int]]:
     """Return the filter's instructions: code, jump if true, jump if false, operand."""
 
     def answer(number: int, result: int) -> list[tuple[int, int, int, int]]:
@@ -144,9 +144,9 @@ def _steps(numbers: dict[str, int], machine: str, asked: AbstractSet[str]) -> li
         (_RETURN, 0, 0, _FAIL | errno.ENOSYS),
         *answer(_IO_URING_SETUP, _FAIL | errno.EPERM),
     ]
-    for name in sorted(asked & numbers.keys() - {"sendto"} - LOOKS):
+    for name in sorted(calls & numbers.keys() - {"sendto"} - LOOKS):
         steps += answer(numbers[name], _ASK)
-    if "sendto" in asked:  # without an address it is write's like
+    if "sendto" in calls:  # without an address it is write's like
         low, high = _ARGUMENTS + 4 * 8, _ARGUMENTS + 4 * 8 + 4
         steps += [
             (_EQUAL, 0, 6, numbers["sendto"]),
@@ -157,13 +157,13 @@ def _steps(numbers: dict[str, int], machine: str, asked: AbstractSet[str]) -> li
             (_RETURN, 0, 0, _ALLOW),
             (_RETURN, 0, 0, _ASK),
         ]
-    if "sendto" in asked:
+    if "sendto" in calls:
         steps += _sockets(numbers["socket"])
-    for name in sorted(asked & numbers.keys() & LOOKS):
+    for name in sorted(calls & numbers.keys() & LOOKS):
         steps += _look(numbers[name], _FLAGS_AT.get(name))
-    if asked & CHANGES:
+    if calls & CHANGES:
         steps += answer(_OPENAT2, _FAIL | errno.ENOSYS)
-    if asked & MARKS:
+    if calls & MARKS:
         for number in _YOUNGER:
             steps += answer(number, _FAIL | errno.ENOSYS)
         steps += [(_EQUAL, 1, 0, numbers["ioctl"]), (_RETURN, 0, 0, _ALLOW), (_LOAD, 0, 0, _ARGUMENTS + 8)]
@@ -224,14 +224,14 @@ def _own_calls() -> range | None:
     return None
 
 
-def install(asked: AbstractSet[str], other: socket.socket) -> bool:
+def install(calls: AbstractSet[str], other: socket.socket) -> bool:
     """Ask about these system calls from now on; the listener goes through `other`. Return whether this
     kernel, and whoever started this process, allow it."""
     machine = os.uname().machine
     if sys.platform != "linux" or machine not in _NUMBERS:
         return False
     numbers = _NUMBERS[machine]
-    steps = _steps(numbers, machine, asked)
+    steps = _steps(numbers, machine, calls)
     program = _Program(len(steps), b"".join(struct.pack("HBBI", *step) for step in steps))
     libc = ctypes.CDLL(None, use_errno=True)
     installed, listeners = threading.Event(), list[int]()
@@ -346,12 +346,12 @@ class Listener:
         waiting = select.poll()
         waiting.register(self._descriptor, select.POLLIN)
         while waiting.poll()[0][1] & select.POLLIN:
-            asked = bytearray(80)
+            request = bytearray(80)
             try:
-                fcntl.ioctl(self._descriptor, _RECEIVE, asked)
+                fcntl.ioctl(self._descriptor, _RECEIVE, request)
             except OSError as error:
                 if error.errno in (errno.ENOENT, errno.EINTR):
                     continue
                 raise
-            number, process, _, call, _, _, *arguments = struct.unpack("QIIiIQ6Q", asked)
+            number, process, _, call, _, _, *arguments = struct.unpack("QIIiIQ6Q", request)
             yield Question(number, process, self._names[call], tuple(arguments), self._descriptor)

@@ -1,8 +1,8 @@
 """Other machines: experiment trackers and hubs that are told nothing, and who else a program speaks with.
 
 1. wandb, mlflow, comet, neptune and SwanLab are switched off by their own settings, also where the program
-   says otherwise; mlflow writes to the overlay. What would change a repository of the Hugging Face hub does
-   nothing and answers as if it had.
+   says otherwise; mlflow writes to the overlay. A call that would change a repository of the Hugging Face
+   hub does nothing and answers as if it had.
 2. Any other machine a connection goes to is written down, by the name it was asked for; without `network` it
    is refused.
 
@@ -50,7 +50,7 @@ class Services:
         self._recorded: set[str] = set()
         self._names: dict[str, str] = {}
 
-    def met(self) -> list[str]:
+    def contacts(self) -> list[str]:
         """Return the recorded lines, each once."""
         with contextlib.suppress(FileNotFoundError), open(self._list, encoding="utf-8") as lines:
             return list(dict.fromkeys(lines.read().splitlines()))

@@ -95,14 +95,14 @@ def _of_caller(question: Question) -> Iterator[socket.socket]:
     finally:
         os.close(opened)
     try:
-        taken = socket.socket(fileno=descriptor)
+        connection = socket.socket(fileno=descriptor)
     except OSError:
         os.close(descriptor)
         raise
-    with taken:
+    with connection:
         if not question.is_waiting():  # another process may have its number by now
             raise OSError(errno.ESRCH, os.strerror(errno.ESRCH))
-        yield taken
+        yield connection
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""What the process outside answers when a program, a library in C or a process it starts changes a file's
+"""The answers of the process outside when a program, a library in C or a process it starts changes a file's
 mode, times, owner or attributes, changes, opens or looks at one by its path, or speaks with another machine
 (`seccomp.py`).
 
@@ -46,7 +46,7 @@ class Supervisor:
         self._paths = Paths(folder, self._layer)
         self._sockets = None if is_mounted else Sockets(self._paths)
         self._network = network
-        self._met = os.path.join(folder, "said", "met")
+        self._contacts = os.path.join(folder, "said", "met")
         self.is_over = False
 
     def end(self) -> None:
@@ -200,6 +200,6 @@ class Supervisor:
             host = str(six.ipv4_mapped or six)
         if (host in ("0.0.0.0", "::", "::1") or host.startswith("127.")) and port not in _RESOLVER:
             return
-        with open(self._met, "a", encoding="utf-8") as lines:
+        with open(self._contacts, "a", encoding="utf-8") as lines:
             lines.write(f"host {host}\n")
         raise OSError(errno.ENETUNREACH, os.strerror(errno.ENETUNREACH))

@@ -6,9 +6,9 @@
    these two tell them apart.
 2. A plane says nothing beyond the ratios it was fitted to: it ends at the least and the most of them.
 
-Source: `python -m benchmarks timing measure` on an H200 (torch 2.11.0, CUDA 13.0, cuDNN 9.19, 28 November
-2026), made into the file by `python -m benchmarks timing beside`, which prints how far a call is off that is
-left out of the fit.
+Source: `python -m benchmarks timing measure` of commit cf817472 on an H200 (torch 2.11.0, CUDA 13.0, cuDNN
+9.19, 28 November 2026), made into the file by `python -m benchmarks timing beside`, which prints how far a
+call is off that is left out of the fit.
 """
 
 from __future__ import annotations

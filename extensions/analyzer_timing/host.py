@@ -15,8 +15,8 @@
    host's are taken. `RANGE` is the deviation of a step from its estimate on a measured host (95 % of 96
    development steps, eager and compiled, on two machines), `UNMEASURED` that on another.
 
-Source: of 3's loops, `tests/data/h100/timing/host.json.gz` (`python -m benchmarks timing measure`); of 4's,
-`checkpoint.json.gz` beside it (`python -m benchmarks timing checkpoint`), and `torch/utils/checkpoint.py`;
+Source: of 3's loops, `tests/data/h100/timing/host.json.gz` (`benchmarks/timing` of commit cf817472); of 4's,
+`checkpoint.json.gz` beside it, and `torch/utils/checkpoint.py`;
 all other figures are the least squares of the 32 development cases' host time
 (`benchmarks/timing/cases.json`), held near the loops' figures; `_LEVEL` times that meets them in the
 geometric mean.

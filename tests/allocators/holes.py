@@ -1,4 +1,4 @@
-"""Which pages the driver of an H200 had left after the steps of small programs (`benchmarks/driver_holes.py`)."""
+"""Which pages the driver of an H200 had left after the steps of small programs (`benchmarks/driver_holes.py` of commit cf817472)."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ def product(process: Process) -> None:
     process.take(32 * MIB)
 
 
-# The steps that `benchmarks/driver_holes.py` calls `_BASICS`.
+# The steps that `benchmarks/driver_holes.py` of commit cf817472 calls `_BASICS`.
 BASICS: tuple[Step, ...] = (
     running(KernelNeeds.STACK),
     *(nothing,) * 4,

@@ -10,6 +10,7 @@ import pytest
 
 from analyzer import devices
 from analyzer.errors import OptionError
+from tests.commands import errs
 from tests.paths import MODELS
 
 FORMS = "give model.onnx, file.py[:attr], package.module:attr, program.pt2, config.json or hf:ORG/NAME"
@@ -26,11 +27,6 @@ ERRORS = {
         "did you mean 'resnet50.onnx'? see: analyze fit --help",
     ),
     "nothing.at.all": ("nothing.at.all: no such file", f"{FORMS}; see: analyze --help"),
-    "run resnet50.onnx": (
-        "resnet50.onnx is a model, not a Python program",
-        "analyze resnet50.onnx predicts it; run takes a Python file that loads it; see: analyze run --help",
-    ),
-    "run trian.py": ("trian.py: no such file", "did you mean 'train.py'? see: analyze run --help"),
     "report savde.json": (
         "savde.json cannot be read: No such file or directory",
         "did you mean 'saved.json'? write it with: analyze TARGET --format json -o FILE; see: analyze report --help",
@@ -46,10 +42,6 @@ ERRORS = {
     "grid gird.yaml": (
         "gird.yaml is no grid: No such file or directory",
         "did you mean 'grid.yaml'? see: analyze grid --help",
-    ),
-    "config.jsn.json": (
-        "config.jsn.json: no such file",
-        "did you mean 'config.json'? give config.json, its folder, or hf:ORG/NAME; see: analyze --help",
     ),
     "devices rtx4095": (
         "unknown device 'rtx4095'",
@@ -73,12 +65,7 @@ def test_a_dimensions_name_is_suggested(run: Any) -> None:
 def test_an_error_to_the_letter(
     run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: str
 ) -> None:
-    for name in ("resnet50.onnx", "train.py", "saved.json", "snapshot.pickle", "grid.yaml", "config.json"):
-        (tmp_path / name).write_text("")
-    monkeypatch.chdir(tmp_path)
-    message, hint = ERRORS[words]
-    lines = [line for line in run(*words.split()).err.splitlines() if "protection" not in line]
-    assert lines == [f"analyze: error: {message}", f"  hint: {hint}"]
+    errs(run, tmp_path, monkeypatch, words, ERRORS[words])
 
 
 @pytest.mark.parametrize(
@@ -106,34 +93,3 @@ def test_at_most_five_names_are_near_an_unknown_device() -> None:
             devices.load(name)
         said = set(re.findall(r"[\w-]+", caught.value.hint.partition("all:")[0]))
         assert 1 <= len(said & set(devices.names())) <= 5
-
-
-SCRIPT = "import argparse\nasked = argparse.ArgumentParser()\nasked.add_argument('--device')\nasked.parse_known_args()\n"
-
-
-@pytest.mark.parametrize(
-    ("text", "words", "said"),
-    [
-        ("", ["--device", "rtx4090"], "--device rtx4090"),
-        (SCRIPT, ["--device=RTX 4090"], "--device=RTX 4090"),
-        ("", ["--device", "24GiB"], "--device 24GiB"),
-        (SCRIPT, ["--device", "cuda:0"], ""),
-        ("", ["--budget", "8GiB"], "--budget 8GiB"),
-        ("budget = 8\n", ["--budget", "8GiB"], ""),
-        ("", ["--epochs", "3"], ""),
-    ],
-)
-def test_an_option_behind_a_script_is_noticed(
-    run: Any, tmp_path: Path, text: str, words: list[str], said: str
-) -> None:
-    script = tmp_path / "program.py"
-    script.write_text(text)
-    ran = run("run", script, *words)
-    assert ran.code == 0
-    warned = (
-        f"analyze: warning: {said} follows {script} and was passed to it; options of analyze come before it:"
-        f" analyze run {said} {script}\n"
-    )
-    assert (warned in ran.err) if said else ("was passed to it" not in ran.err)
-    assert "was passed to it" not in run("run", "-q", script, *words).err
-    assert "was passed to it" not in run("run", "--device", "t4", "--budget", "9GiB", script, *words).err

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from tests.commands import answers_first
 from tests.paths import MODELS
 
 FILE = str(MODELS / "cnn.onnx")
@@ -19,7 +20,6 @@ SCREENS = [
     (f"fit {FILE} --device t4", "largest batch "),
     (f"sweep {FILE} --batch 1:8 --device t4", "models/cnn.onnx"),
     (f"what-if {FILE} --batch 4 --device t4", "models/cnn.onnx"),
-    (f"advise {FILE} --batch 4 --device t4", "fastest way that fits: "),
     (f"allocators {FILE} --batch 4 --device t4", "fits under "),
     ("devices", "device "),
     ("explain cudnn-convolution", "cudnn-convolution"),
@@ -33,14 +33,4 @@ SCREENS = [
 def test_the_answer_comes_first_and_lines_fit(
     run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: str, first: str
 ) -> None:
-    monkeypatch.setattr("analyzer.devices.nvml.name", lambda: None)
-    monkeypatch.setenv("COLUMNS", "80")
-    saved = tmp_path / "saved.json"
-    if "SAVED" in words:
-        assert run(FILE, "--batch", "4", "--device", "t4", "--format", "json", "-o", saved).code == 0
-    shown = run(*words.replace("SAVED", str(saved)).split()).out
-    lines = shown.splitlines()
-    assert lines[0].replace(str(MODELS.parent) + "/", "").startswith(first)
-    if "completion" not in words:
-        assert max(map(len, lines)) <= 80
-    assert "Traceback" not in shown and "\x1b" not in shown
+    answers_first(run, tmp_path, monkeypatch, words, first)

@@ -11,15 +11,10 @@ import pytest
 
 import analyzer
 from analyzer.cli import Commands, group
+from tests.commands import check_help_all, check_page, command
 from tests.paths import MODELS
 
 NAMES = Commands().list_commands(click.Context(group))
-
-
-def command(name: str) -> Any:
-    found = Commands().get_command(click.Context(group), name)
-    assert found is not None
-    return found
 
 
 def test_summaries_are_whole(run: Any) -> None:
@@ -44,11 +39,9 @@ def test_two_examples_that_the_command_takes(run: Any, name: str) -> None:
         other.make_context(name, words)
 
 
-@pytest.mark.parametrize("words", [(), *((name,) for name in NAMES), ("verify", "run")])
+@pytest.mark.parametrize("words", [(), *((name,) for name in NAMES)])
 def test_a_page_is_at_most_sixty_lines(run: Any, words: tuple[str, ...]) -> None:
-    shown = run(*words, "--help").out.splitlines()
-    assert "Examples:" in shown
-    assert len(shown) <= 60 and max(map(len, shown)) <= 80
+    check_page(run, words)
 
 
 @pytest.mark.parametrize("words", [(), *((name,) for name in NAMES)])
@@ -65,12 +58,9 @@ def test_pythons_help_names_the_ranges() -> None:
     assert all(f"`{figure}_range`" in said for figure in ("allocated", "reserved", "device"))
 
 
-@pytest.mark.parametrize("name", ["estimate", "run", "fit"])
+@pytest.mark.parametrize("name", ["estimate", "sweep", "fit"])
 def test_help_all_has_every_option(run: Any, name: str) -> None:
-    short, whole = run(name, "--help").out, run(name, "--help-all").out
-    options = [param.opts[-1] for param in command(name).params if isinstance(param, click.Option)]
-    assert all(option in whole for option in options) and not all(option in short for option in options)
-    assert "--help-all" in short
+    check_help_all(run, name)
 
 
 def test_an_error_names_the_help_of_its_command(run: Any) -> None:

@@ -69,7 +69,7 @@ def test_headings_and_comparisons_name_options(run: Any, tmp_path: Path) -> None
     assert "{" not in told
 
 
-@pytest.mark.parametrize(("word", "meant"), [("fti", "fit"), ("what_if", "what-if"), ("verfy", "verify")])
+@pytest.mark.parametrize(("word", "meant"), [("fti", "fit"), ("what_if", "what-if"), ("comapre", "compare")])
 def test_a_misspelt_command_is_told(run: Any, word: str, meant: str) -> None:
     ran = run(word, CNN)
     assert (

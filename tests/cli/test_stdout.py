@@ -10,7 +10,7 @@ import click
 import pytest
 
 from analyzer.cli import Commands, group
-from tests.paths import MODELS, ROOT
+from tests.paths import MODELS
 
 SMALL = (MODELS / "cnn.onnx", "--batch", 4, "--device", "h200")
 
@@ -29,7 +29,8 @@ def test_every_command_takes_it_for_the_result() -> None:
             if option.name == "output" and name != "calibrate":  # whose result is two files
                 assert option.process_value(click.Context(found), "-") is None, name
                 taken.append(name)
-    assert len(taken) >= 10 and "grid" in taken
+    core = ("allocators", "compare", "estimate", "explain", "fit", "grid", "report", "sweep", "what-if")
+    assert set(core) <= set(taken)
 
 
 def test_the_result(run: Any, folder: Path) -> None:
@@ -38,17 +39,11 @@ def test_the_result(run: Any, folder: Path) -> None:
     assert list(folder.iterdir()) == []
 
 
-def test_what_is_written_beside_it_has_stdout_for_itself(run: Any, folder: Path) -> None:
+def test_what_is_written_beside_it_has_stdout_for_itself(run: Any) -> None:
     code, graph, report = run(*SMALL, "--dump-graph", "-")
     assert code == 0 and report == run(*SMALL).out
     run(*SMALL, "--dump-graph", "graph", "-o", "result")
     assert graph == Path("graph").read_text() and report == Path("result").read_text()
-    config = json.loads((ROOT / "benchmarks/language_models/configs/qwen2.5-0.5b/config.json").read_text())
-    Path("config.json").write_text(json.dumps({**config, "num_hidden_layers": 1}))
-    code, script, report = run("config.json", "--length", 4, "--device", "t4", "--write-script", "-")
-    assert code == 0 and report.startswith("fits: ")
-    compile(script, "script", "exec")
-    assert "from_config" in script and not (folder / "-").exists()
 
 
 @pytest.mark.parametrize(
@@ -57,7 +52,6 @@ def test_what_is_written_beside_it_has_stdout_for_itself(run: Any, folder: Path)
         ((*SMALL, "--dump-graph", "-", "--write-script", "-"), "would both be stdout"),
         (("grid", "grid.yaml", "--journal", "-"), "--journal - is stdout"),
         ((*SMALL, "--plot", "-"), "is no picture"),
-        (("calibrate", "-o", "-"), "is no .json file"),
     ],
 )
 def test_what_cannot_be_stdout_is_said(run: Any, folder: Path, words: tuple[Any, ...], message: str) -> None:

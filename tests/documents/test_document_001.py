@@ -8,7 +8,7 @@ from torch import nn
 
 from analyzer.capture.pytorch.recording.recorder import Recorder
 from analyzer.graph import Category, Phase
-from benchmarks.experiments import scripts
+from benchmarks.subjects import experiments as scripts
 from tests.documents.as_written import allocated, simulation
 
 WORKSPACE = 8_519_680

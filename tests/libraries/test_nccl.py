@@ -17,7 +17,7 @@ ALONE = {"of one rank": Communicator(1)}
 
 
 def uses(program: str, rank: int) -> dict[str, Communicator]:
-    """What the programs of `benchmarks/ranks/programs` do with their communicators on two GPUs."""
+    """What the programs of `benchmarks/subjects/ranks/programs` do with their communicators on two GPUs."""
     other = frozenset({1 - rank})
     if program.startswith("pipeline"):
         return {"world": Communicator(2, False, other, other)}

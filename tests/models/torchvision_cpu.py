@@ -6,7 +6,7 @@ import pytest
 
 pytest.importorskip("torch")
 
-from benchmarks.networks.torchvision_cpu import enable
+from benchmarks.subjects.networks.torchvision_cpu import enable
 
 
 @pytest.fixture(autouse=True, scope="module")

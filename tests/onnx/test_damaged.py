@@ -21,8 +21,8 @@ import pytest
 
 from analyzer.errors import AnalyzerError, TargetError
 from benchmarks.damaged import campaign
-from benchmarks.damaged.damage import OUTSIDE, damaged
-from benchmarks.damaged.models import bases
+from benchmarks.subjects.damaged.damage import OUTSIDE, damaged
+from benchmarks.subjects.damaged.models import bases
 from tests.paths import PYTHONPATH, ROOT
 
 _COUNT = 600

@@ -21,7 +21,7 @@ from analyzer.graph import Category
 from analyzer.onnx import file as onnx_file
 from analyzer.onnx import model as onnx_model
 from analyzer.runtimes.onnxruntime.runtime import predict
-from benchmarks.damaged.damage import fields_of
+from benchmarks.subjects.damaged.damage import fields_of
 
 H200, _ = resolve("h200")
 

@@ -15,7 +15,7 @@ from analyzer.nested import strangers_in, tensors_in, with_tensors
 from analyzer.planning.curve import sweep
 from analyzer.planning.fit import fit
 from analyzer.spec import TensorSpec
-from benchmarks.networks.torchvision_cpu import enable
+from benchmarks.subjects.networks.torchvision_cpu import enable
 
 HEAD = """
 import torch

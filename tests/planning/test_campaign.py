@@ -49,7 +49,7 @@ def check(workload: Workload, batches: range, seed: str) -> None:
 def test_measured_models(name: str, mode: str) -> None:
     pytest.importorskip("torchvision", exc_type=(ImportError, RuntimeError))
     pytest.importorskip("transformers")
-    from benchmarks.networks import development as models
+    from benchmarks.subjects.networks import development as models
 
     make_model, make_batch, loss = models.M[name]
     with torch.device("meta"):

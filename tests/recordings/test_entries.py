@@ -16,8 +16,8 @@ from analyzer.recordings import entries, outcome
 from analyzer.recordings.history import history_of
 from analyzer.recordings.plain_pickle import load
 from analyzer.recordings.snapshot import read
-from benchmarks.snapshots.score import runs, written
-from benchmarks.snapshots.speed import trained
+from benchmarks.subjects.snapshots import trained
+from tests.recordings.recorded import runs, written
 
 
 def drawn(seed: int, count: int) -> list[dict[str, Any]]:

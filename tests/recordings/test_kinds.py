@@ -14,7 +14,7 @@ import pytest
 from analyzer.cli import main
 from analyzer.recordings.estimate import explain
 from analyzer.recordings.opened import end_of, message_of
-from benchmarks.snapshots.score import runs, written
+from tests.recordings.recorded import runs, written
 
 MIB = 2**20
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from analyzer.recordings.replay import RecordedSpace
-from benchmarks.snapshots.score import predicted, replayed, runs, under_settings
+from tests.recordings.recorded import predicted, replayed, runs, under_settings
 
 # The ring buffer of this one had lost the peak, which the run reached before.
 LOST = "emptied.plain.last700"

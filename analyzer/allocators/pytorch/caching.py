@@ -169,9 +169,9 @@ class PyTorchAllocator(Allocator):
             if by is not None:
                 for streams in reached:
                     streams.add(by)
-            left = events if by is not None else [streams for streams in events if streams not in reached]
-            if left:
-                self._waiting.append((block, left))
+            pending = events if by is not None else [streams for streams in events if streams not in reached]
+            if pending:
+                self._waiting.append((block, pending))
             else:
                 self._cache(block)
 

@@ -21,8 +21,8 @@ batch, or of packed sequences the sum of their lengths), d directions, g = 4, 3,
    bfloat16.
 
 Measured: 113,496 layers asked about on an H100 (cuDNN 9.19), all of them to the byte: every mode, type and
-direction, 1 to 6 layers, packed or not, with projections and dropout (`benchmarks/libraries/recurrent.py`;
-4,000 in `tests/data/h100/recurrent_sizes.json.gz`); 1,200 run on an H200.
+direction, 1 to 6 layers, packed or not, with projections and dropout
+(4,000 in `tests/data/h100/recurrent_sizes.json.gz`); 1,200 run on an H200.
 """
 
 from __future__ import annotations

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from analyzer.devices import DeviceProfile
+from analyzer.notes import CHEAPER_SETTING
 from analyzer.runtimes.base import Saving
 from analyzer.runtimes.events import AllocationEvent, bounded_by
 from analyzer.runtimes.onnxruntime.course import Course, Recorded, Requests
@@ -154,9 +155,10 @@ def saving_sentence(saving: Saving, held: int, page_bytes: int) -> str | None:
     `page_bytes`; None if it is hardly less."""
     if saving.peak_reserved >= _WORTH_SAYING * held or saving.page_bytes >= _WORTH_SAYING * page_bytes:
         return None
-    return (
+    return CHEAPER_SETTING.note(
         f"{saving.setting} would hold {_size(saving.peak_reserved)} instead of {_size(held)} "
-        f"(peak in use {_size(saving.peak_allocated)})"
+        f"(peak in use {_size(saving.peak_allocated)})",
+        setting=saving.setting,
     )
 
 

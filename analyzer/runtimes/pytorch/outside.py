@@ -26,6 +26,7 @@ from analyzer.devices.profile import DeviceProfile
 from analyzer.graph import Communicator
 from analyzer.libraries import nccl
 from analyzer.libraries.cudnn import local_memory
+from analyzer.notes import NCCL_BOUNDED
 
 
 def device_used(
@@ -57,8 +58,9 @@ def notes_on_nccl(communicators: Mapping[str, Communicator], profile: DeviceProf
     memory = nccl.memory_of(communicators, profile)
     if memory.stands_in:
         count = sum(use.size > 1 for use in communicators.values())
-        yield (
+        yield NCCL_BOUNDED.note(
             f"NCCL bounded: {memory.nbytes / 2**20:,.0f} MiB are counted for {count}"
             f" communicator{'s' * (count != 1)}, as measured for {memory.stands_in}; other topologies have"
-            " other channels (analyze calibrate --ranks N measures them)"
+            " other channels (analyze calibrate --ranks N measures them)",
+            nbytes=memory.nbytes,
         )

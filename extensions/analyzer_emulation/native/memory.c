@@ -188,7 +188,7 @@ void process_search(void) { load_once(&space_of(current_device())->has_searched,
 /* Local memory lies beside the allocator for every thread the device can hold at once: as much as the stack's limit, or a launched
    kernel's if that is more, and it is never given back ("The driver automatically increases the per-thread stack size for each kernel
    launch as needed. This size isn't reset", CUDA driver API, cuCtxSetLimit). By `mem_get_info` on an H100 (driver 580): to the byte, for
-   kernels of 16 B to 64 KiB a thread (benchmarks/serving/outside.py, `locals`). */
+   kernels of 16 B to 64 KiB a thread (`benchmarks/serving/outside.py` of commit cf817472, `locals`). */
 int process_local(uint64_t frame) {
   Space *s = space_of(current_device());
   const Device *d = the_device();
@@ -235,10 +235,10 @@ void process_library(int which) {
 }
 
 /* Streams and instances of graphs take memory outside the allocator, in pages that the driver keeps when they are destroyed. By
-   `mem_get_info` on an H100 (driver 580, torch 2.11; benchmarks/serving/outside.py): four streams share a page, and each takes 48 KiB
+   `mem_get_info` on an H100 (driver 580, torch 2.11; `benchmarks/serving/outside.py` of commit cf817472): four streams share a page, and each takes 48 KiB
    besides (1, 2, 4, ... 64 streams, and PyTorch's 128 alone and behind those: to the page); an instance takes 104 KiB and 2.5 KiB for
    each kernel (256 instances of 8 to 256 kernels: within 3 %; of 700, 24 % less than measured), whatever flag instantiates them, by CUDA
-   12.8's runtime as by 13.0's, and nothing when they are uploaded (benchmarks/serving/graphs.py, tests/data/h100/graphs.jsonl). There
+   12.8's runtime as by 13.0's, and nothing when they are uploaded (`benchmarks/serving/graphs.py` of commit cf817472, tests/data/h100/graphs.jsonl). There
    kernels with more than 1,152 bytes of parameters took 1.1 KiB more, with 3,072 and 4,000 bytes 6.3, and graphs that fork into several
    streams up to seven times as much; neither is counted here, and other drivers take more for a kernel (extensions/analyzer_serving/results.py).
    The graphs of an engine on an H100 took 5 % more than this says, of one that forks 20 % (docs/evidence/SERVING.md). */

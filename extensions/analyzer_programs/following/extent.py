@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from analyzer import notes
 from analyzer_programs.following.repetition import LONGEST
 
 if TYPE_CHECKING:
@@ -199,20 +200,20 @@ class Extent:
         if self.is_ended and self.until.steps == "auto":
             line = self._open()
             one_way = "" if line is None else f"; the `if` in line {line} always went one way"
-            return f"followed as far as {through}{one_way}{rest}"
+            return notes.CUT_SHORT.note(f"followed as far as {through}{one_way}{rest}", steps=self.steps)
         if self.steady is None:
-            return f"followed in part: {through}{rest}"
+            return notes.IN_PART.note(f"followed in part: {through}{rest}", steps=self.steps)
         if self.steady.played:
             through += f", {self.steady.played:,} more like them played on the allocator"
         if not self.steady.alike:
-            return (
-                f"steady after {through}: the next ask for the same, and find the allocator as it was{rest}"
-            )
+            same = "the next ask for the same, and find the allocator as it was"
+            return notes.STEADY.note(f"steady after {through}: {same}{rest}", steps=self.steps)
         parts = "steps" if self.steady.steps == self.steady.period else "steps and calls"
         last = f"the last {self.steady.alike} {parts} asked for the same and reached no new peak"
         if self.steady.grown:
             last += f" but for {self.steady.grown:,} bytes that stay each time"
-        return f"steady after {through}: {last}, though free memory lies elsewhere each time{rest}"
+        last += ", though free memory lies elsewhere each time"
+        return notes.STEADY.note(f"steady after {through}: {last}{rest}", steps=self.steps)
 
 
 def _count(number: int, word: str, words: str = "") -> str:

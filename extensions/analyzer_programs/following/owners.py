@@ -18,6 +18,7 @@ from typing import Any
 
 import torch
 
+from analyzer.notes import GROWING
 from analyzer.values.frames import variables_of
 
 # The first steps, then every power of two.
@@ -63,7 +64,8 @@ class Owners:
         if not parts:
             return ""
         grow = "grows" if len(parts) == 1 else "grow"
-        return f"{', '.join(parts)} {grow} by tensors of the GPU with every step"
+        text = f"{', '.join(parts)} {grow} by tensors of the GPU with every step"
+        return GROWING.note(text, containers=len(parts))
 
 
 def _of_function(frame: FrameType) -> list[tuple[str, Any]]:

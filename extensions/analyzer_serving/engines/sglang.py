@@ -4,7 +4,7 @@ Engines beside one another (`--dp-size`) have nothing in common: one is started,
 that share their layers' other parts (`--enable-dp-attention`) are not started.
 
 Source: SGLang 0.5.14, `srt/server_args.py`, `srt/entrypoints/engine.py` (`_launch_scheduler_processes`).
-Beside no GPU of ours; beside public logs of H100s: `python -m benchmarks serving sglang`. Not modelled:
+Beside no GPU of ours; beside public logs of H100s: docs/evidence/SERVING.md. Not modelled:
 kernels that only a GPU builds (`inside/sglang_answers.py`), of which each call is one launch.
 """
 

@@ -4,10 +4,9 @@ Engines beside one another (`--data-parallel-size`) share experts, where a model
 then started together. Those of other models have nothing in common ("Non-MoE DP ranks are completely
 independent, so treat like DP=1", `v1/engine/core.py`): one is started, and stands for all.
 
-Source: vLLM 0.19, `v1/worker/gpu_worker.py`; beside public runs on H100s: `python -m benchmarks serving
-score`; beside the same release (0.22.1) on one of ours: `python -m benchmarks serving beside`. Not modelled:
-kernels that only a GPU builds or tunes (FlashInfer's, DeepGEMM's), whose choice is what the engine takes
-without them.
+Source: vLLM 0.19, `v1/worker/gpu_worker.py`; beside public runs on H100s and the same release
+(0.22.1) on one of ours: docs/evidence/SERVING.md. Not modelled: kernels that only a GPU builds or tunes
+(FlashInfer's, DeepGEMM's), whose choice is what the engine takes without them.
 """
 
 from __future__ import annotations

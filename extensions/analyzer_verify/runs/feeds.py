@@ -146,9 +146,9 @@ def _numpy(dtype: str) -> np.dtype[Any]:
 def _points_into_one(graph: RuntimeGraph, name: str) -> bool:
     """Return whether an input, also moved or cast, indexes a dimension of size one."""
     readers = graph.consumers()
-    left, visited = [name], {name}
-    while left:
-        value = left.pop()
+    queue, visited = [name], {name}
+    while queue:
+        value = queue.pop()
         for node in readers.get(value, ()):
             if node.op in _INDEXED:
                 index, data = _INDEXED[node.op]
@@ -159,7 +159,7 @@ def _points_into_one(graph: RuntimeGraph, name: str) -> bool:
             if node.op in _MOVING and (node.inputs[0] == value or node.op == "Concat"):
                 fresh = [item for item in node.outputs if item and item not in visited]
                 visited.update(fresh)
-                left += fresh
+                queue += fresh
     return False
 
 

@@ -15,7 +15,7 @@ from analyzer.devices import load
 from analyzer.releases import MODELLED, Release, parse
 from analyzer_emulation import launch, library
 from benchmarks.releases.differential import COUNTS, Ours, beside, comparable, differences
-from benchmarks.releases.requests import POINT, PROGRAMS, carry_out
+from benchmarks.subjects.requests import POINT, PROGRAMS, carry_out
 from tests.extensions.emulation.native import compiled
 
 PYTHON = os.environ.get("ANALYZER_CUDA_PYTHON")

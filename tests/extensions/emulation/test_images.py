@@ -69,7 +69,7 @@ def attribute(library: ctypes.CDLL, which: int, kernel: ctypes.c_void_p) -> int:
 
 
 def test_local_memory_grows_as_it_did_on_an_h100() -> None:
-    """Kernels that take 16 bytes to 64 KiB a thread, one behind the other (`python -m benchmarks serving measure`)."""
+    """Kernels that take 16 bytes to 64 KiB a thread, one behind the other (`python -m benchmarks serving measure` of commit cf817472)."""
     found = json.loads((ROOT / "tests/data/h100/outside.json").read_text())["experiments"]
     steps = dict(next(row["steps"] for row in found if row["name"] == "locals"))
     library, at_first = loaded(H100), steps.pop("empty")

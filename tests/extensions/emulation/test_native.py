@@ -298,7 +298,7 @@ def test_streams_that_wait_for_a_captured_one_are_captured_with_it() -> None:
 
 
 def recorded() -> dict[str, dict[str, int]]:
-    """Of an H100, by experiment and step: bytes in use that the allocator does not hold (`python -m benchmarks serving measure`)."""
+    """Of an H100, by experiment and step: bytes in use that the allocator does not hold (`python -m benchmarks serving measure` of commit cf817472)."""
     found = json.loads((ROOT / "tests/data/h100/outside.json").read_text())
     return {row["name"]: dict(row["steps"]) for row in found["experiments"]}
 

@@ -56,7 +56,7 @@ def test_groups_of_the_same_ranks_are_told_apart_by_their_first_use() -> None:
 
 @pytest.mark.usefixtures("forked_ranks")
 def test_a_barrier_only_one_rank_calls_is_an_error_that_names_its_line(tmp_path: Path) -> None:
-    """What ranks may do apart is in `tests/cli/test_ranks.py`."""
+    """What ranks may do apart is in `tests/extensions/cli/test_ranks.py`."""
     path = tmp_path / "train.py"
     path.write_text(
         "import torch, torch.distributed as dist\n"

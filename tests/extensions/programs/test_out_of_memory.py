@@ -218,7 +218,7 @@ def test_a_range_says_what_it_depends_on(run: Any) -> None:
 def test_without_cudnn_the_range_holds_what_was_measured(capsys: pytest.CaptureFixture[str]) -> None:
     """Images of many sizes without cuDNN within reach: an H200 reserved 7,158 MiB (`docs/evidence/OOM.md`), and the screen says
     that the figure is between bounds."""
-    program = ROOT / "benchmarks/oom/programs/sizes.py"
+    program = ROOT / "benchmarks/subjects/oom/sizes.py"
     assert (
         main(["run", "--device", "h200", "--engine", "trace", "--no-advice", "--top", "0", str(program)]) == 0
     )

@@ -10,7 +10,8 @@ pytest.importorskip("torch")
 
 import analyzer
 from benchmarks.ranks import score
-from tests.paths import DATA, ROOT
+from benchmarks.ranks.score_targets import target
+from tests.paths import DATA
 
 pytestmark = pytest.mark.usefixtures("forked_ranks")
 
@@ -32,7 +33,7 @@ def test_a_spread_model_takes_what_it_took_on_two_gpus(name: str) -> None:
     """Allocated by DDP: NCCL's watchdog may keep the buckets it replaced, which the estimate says."""
     row = next(row for row in json.loads(TARGETS.read_text()) if row["name"] == name and row["rank"] == 1)
     options = {**row["options"], "parallel": f"{row['options']['parallel']},rank=1"}
-    found = analyzer.analyze(ROOT / row["target"], device="h200", **options)
+    found = analyzer.analyze(target(row), device="h200", **options)
     assert found.peak_reserved == row["peak_reserved"]
     assert found.peak_allocated == pytest.approx(
         row["peak_allocated"], rel=0.01 if name == "resnet50_ddp" else 0.001

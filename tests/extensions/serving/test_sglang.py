@@ -31,8 +31,8 @@ from tests.paths import ROOT
 GIB = 2**30
 START = INSIDE / "sglang_start.py"
 H100 = load("h100")
-CONFIG = ROOT / "benchmarks/serving/configs/Llama-3.1-8B-Instruct"
-FOUND = ROOT / "benchmarks/serving/sglang.json"
+CONFIG = ROOT / "benchmarks/subjects/serving/Llama-3.1-8B-Instruct"
+FOUND = ROOT / "tests/data/serving/sglang.json"
 # A GPU of 80 GiB whose free memory is what the engine leaves of it.
 TORCH = """
 __version__ = "2.11.0"
@@ -252,7 +252,7 @@ def test_of_engines_beside_one_another_one_is_started() -> None:
 
 
 def recorded(name: str, release: str) -> EngineMemory:
-    """A recorded start (`python -m benchmarks serving sglang`)."""
+    """A recorded start (`python -m benchmarks serving sglang` of commit cf817472)."""
     said = json.loads(FOUND.read_text())[name][release]
     ranks = [
         RankMemory(**{key: value for key, value in rank.items() if key != "graphs_most"})

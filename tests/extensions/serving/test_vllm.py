@@ -27,7 +27,7 @@ from tests.paths import ROOT
 GIB = 2**30
 START = ROOT / "extensions/analyzer_serving/engines/inside/vllm_start.py"
 H100 = load("h100")
-CONFIG = ROOT / "benchmarks/serving/configs/Llama-3.1-8B-Instruct"
+CONFIG = ROOT / "benchmarks/subjects/serving/Llama-3.1-8B-Instruct"
 # A Worker of an H100 at 0.95, as vLLM 0.19.0 logs it for Llama-3.1-8B (tests/data/serving): 476,016 tokens in blocks of 16.
 WORKER = """
 import logging, types
@@ -130,10 +130,10 @@ def test_a_release_that_keeps_its_capacity_is_asked_for_it(packages: Path, tmp_p
 
 
 def test_what_the_engine_says_on_a_gpu_it_says_without_one() -> None:
-    """Recorded starts of vLLM 0.22.1 on an H100 and here (`python -m benchmarks serving beside`): of dense models all but what the graphs
+    """Recorded starts of vLLM 0.22.1 on an H100 and here (`python -m benchmarks serving beside` of commit cf817472): of dense models all but what the graphs
     took at last, which is within 7 %, is the same to the byte; a model whose graphs fork has 0.21 % more tokens here."""
     on_gpu = json.loads((ROOT / "tests/data/h100/engines.json").read_text())
-    here = json.loads((ROOT / "benchmarks/serving/beside.json").read_text())
+    here = json.loads((ROOT / "tests/data/serving/vllm_0.22.1.json").read_text())
     assert on_gpu.keys() == here.keys() and len(on_gpu) == 4
     for name, run in on_gpu.items():
         (measured,), (said,) = run["ranks"], here[name]["ranks"]
@@ -219,7 +219,7 @@ def test_engines_on_several_machines_are_refused(name: str) -> None:
 
 
 def test_what_has_experts() -> None:
-    configs = ROOT / "benchmarks/serving/configs"
+    configs = ROOT / "benchmarks/subjects/serving"
     found = {place.name for place in configs.iterdir() if vllm._has_experts(str(place))}
     assert found == {
         "Qwen1.5-MoE-A2.7B",
@@ -248,7 +248,7 @@ def test_engines_that_share_experts_start_together(
         return Held(1, ())
 
     monkeypatch.setattr(serving, "held", ran)
-    model = str(ROOT / "benchmarks/serving/configs" / model)
+    model = str(ROOT / "benchmarks/subjects/serving" / model)
     found = serving.engine_memory(vllm.VLLM, model, ["-dp", "2", "-tp", "2"], "h100", sys.executable)
     beside = ["--data-parallel-size", "2"] if ranks == 4 else []
     assert asked == {"arguments": ["-tp", "2", *beside], "ranks": ranks}

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+import json
+from collections.abc import Mapping
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -14,8 +17,11 @@ from analyzer.options import Options
 from analyzer.pipeline import analysis
 from analyzer_timing import host
 from benchmarks.harness import files
-from benchmarks.timing.checkpoint import RECORD, fitted
 from tests.extensions.timing.graphs import products
+from tests.paths import ROOT
+
+# Seconds of the host for a block's forward and backward pass, by way and by how many tensors the block saves.
+RECORD = ROOT / "tests/data/h100/timing/checkpoint.json.gz"
 
 
 class Blocks(nn.Module):
@@ -56,6 +62,21 @@ def counted(graph: Graph) -> dict[Phase, tuple[int, int]]:
     return found
 
 
+def fitted(rows: Mapping[str, Mapping[str, list[float]]], way: str = "checkpoint") -> dict[str, float]:
+    """What a way adds, in seconds: `region` and `call`, least squares of relative errors. A checkpointed block has two regions, and
+    three calls for each tensor it saves; one under hooks one, and two."""
+    left, right = [], []
+    again = way != "hooks"
+    for saved, (forward, backward) in rows[way].items():
+        plain = rows["plain"][saved]
+        more = forward + backward - sum(plain) - (plain[0] if again else 0.0)
+        left.append([2.0 if again else 1.0, (3.0 if again else 2.0) * int(saved)])
+        right.append(more)
+    scale = 1 / np.maximum(np.array(right), 1e-6)
+    region, call = np.linalg.lstsq(np.array(left) * scale[:, None], np.ones(len(right)), rcond=None)[0]
+    return {"region": float(region), "call": float(call)}
+
+
 def test_the_figures_are_those_of_the_loops() -> None:
     found = fitted(files.read(RECORD)["seconds"])
     assert found["region"] == pytest.approx(host._REGION * 1e-6, rel=0.01)
@@ -91,3 +112,16 @@ def test_each_region_and_call_takes_the_host_longer() -> None:
     more = dataclasses.replace(plain, checkpointing=(2, 30))
     added = host.seconds_of(more, "mm", 1, 0, plain) - host.seconds_of(plain, "mm", 1, 0, plain)
     assert added == pytest.approx(1e-6 * host._FORWARD * (2 * host._REGION + 30 * host._HOOK))
+
+
+def test_channels_last_takes_the_host_longer_only_where_each_step_makes_the_batch_contiguous() -> None:
+    """Steps of an H100, whose batch is put in that order before the first step, or in each."""
+    content = files.read(ROOT / "tests/data/h100/timing/channels_last.json.gz")
+    host = {json.dumps([row["changes"], row["in each step"]]): row["host"] for row in content["steps"]}
+    usual, last, before = (
+        host[json.dumps([changes, each])]
+        for changes, each in (({}, False), ({"channels_last": True}, False), ({"channels_last": True}, True))
+    )
+    copy = sorted(content["batch"][str(content["threads"])])[3]
+    assert before - last > 0.8 * copy
+    assert last - usual < copy

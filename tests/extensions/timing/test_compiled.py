@@ -19,10 +19,11 @@ from analyzer_timing import compiled
 from analyzer_timing.dispatch import works_of
 from analyzer_timing.step import step_time
 from analyzer_timing.traffic import vectors
-from benchmarks.timing import compiled_host, compiled_score, compiled_ways, score
+from benchmarks.timing import compiled_host, compiled_score, score
+from benchmarks.timing.cases import COMPILED, KINDS, SETS, WAYS, kind_of
 from benchmarks.timing.page import PAGE
-from benchmarks.timing.strategies import pairs_of
 from tests.extensions.timing.graphs import H100, h100, storage, tensor
+from tests.extensions.timing.ways import pairs_of, ways
 
 PLACE = ["net.py:3", "layer", "forward"]
 
@@ -241,25 +242,17 @@ def test_measured_compiled_steps_lie_where_the_page_says() -> None:
 
 
 def test_of_compiled_ways_the_faster_is_named() -> None:
-    found = compiled_ways.ways()
-    pairs = pairs_of([one.way for one in found])
+    found = ways()
+    pairs = pairs_of(found)
     assert len(found) == 15 and len(pairs) > 20
-    assert np.mean([quick.said < slow.said for quick, slow in pairs]) > 0.9
-    assert compiled_ways.section(found) in PAGE.read_text(encoding="utf-8")
-    assert compiled_ways.lines(found).count("\n| resnet34 64 train sgdm amp=bf16 | ") == 5
+    assert np.mean([quick.predicted_seconds < slow.predicted_seconds for quick, slow in pairs]) > 0.9
 
 
-def test_a_choice_is_the_fastest_of_those_that_are_said_to_fit() -> None:
-    def one(said: float, walls: tuple[float, ...], held: int, says: int | None) -> compiled_ways.Compiled:
-        return compiled_ways.Compiled(
-            compiled_ways.Timed("net", {}, walls, said, said, said, "host"), held, says
-        )
-
-    quick, slow, plain = (
-        one(1.0, (1.0, 9.0, 1.1), 30, 20),
-        one(2.0, (2.0,), 10, 10),
-        one(0.5, (3.0,), 5, None),
-    )
-    assert quick.way.measured == 1.1
-    # At 30 both fit; at 10 the slow one alone. What was not emulated is no choice.
-    assert compiled_ways.advised([quick, slow, plain]) == [("net", 10, slow, slow), ("net", 30, quick, quick)]
+def test_every_case_is_of_one_kind() -> None:
+    cases = [case for sets in (SETS, COMPILED) for some in sets.values() for case in some]
+    assert {kind_of(case) for case in (*cases, *WAYS)} >= {
+        "recurrent, training",
+        "compiled transformer, inference",
+    }
+    models = [model for some in KINDS.values() for model in some]
+    assert len(models) == len(set(models)) and set(models) == {case["model"] for case in (*cases, *WAYS)}

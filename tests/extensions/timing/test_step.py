@@ -111,7 +111,7 @@ def test_it_is_plain_enough_for_json() -> None:
     [("resnet18 64 infer", 0.1), ("mnist_fc 8192", 0.3), ("diffusion 32 train", 0.15), ("r3d_18", 0.15)],
 )
 def test_measured_steps_are_near(tag: str, within: float) -> None:
-    pytest.importorskip("benchmarks.networks.torchvision_cpu").enable()
+    pytest.importorskip("benchmarks.subjects.networks.torchvision_cpu").enable()
     from benchmarks.timing.score import rows
 
     (row,) = rows(tag)

@@ -223,11 +223,12 @@ def test_a_calibrated_topology_gives_other_programs_within_one_percent(
     profile |= {"nccl": calibrated["nccl"], "name": "pair"}
     path.write_text(json.dumps(profile))
     from analyzer import analyze
+    from benchmarks.ranks.score_targets import target
 
     for row in json.loads((DATA / "h200" / "ranks_targets.json").read_text()):
         if row["name"] not in ("llama_tp", "llama_fsdp2_offload") or row["rank"] != 1:
             continue
         options = {**row["options"], "parallel": f"{row['options']['parallel']},rank=1"}
-        found = analyze(ROOT / row["target"], device=str(path), **options)
+        found = analyze(target(row), device=str(path), **options)
         assert found.device_used == pytest.approx(row["nvml_peak"], rel=0.01)
         assert not [note for note in found.notes if note.startswith("NCCL bounded")]

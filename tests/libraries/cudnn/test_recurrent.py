@@ -5,17 +5,34 @@ from __future__ import annotations
 import dataclasses
 import gzip
 import json
+import random
 
 from hypothesis import given
 from hypothesis import strategies as st
 
 from analyzer.libraries.cudnn.convolution import ELEMENT_BYTES
 from analyzer.libraries.cudnn.recurrent import ALGORITHMS, MODES, Recurrent, dropout_state_bytes
-from benchmarks.libraries.recurrent import TYPES, lengths
 from tests.paths import DATA
+
+TYPES = (0, 2, 9, 1)  # cuDNN's numbers of float32, float16, bfloat16, float64
 
 SIZES = DATA / "h100" / "recurrent_sizes.json.gz"
 DTYPES = dict(zip(TYPES, ("float32", "float16", "bfloat16", "float64"), strict=True))
+
+
+def lengths(pattern: str | None, batch: int, steps: int) -> list[int]:
+    """Lengths of a batch's sequences, longest first."""
+    match pattern:
+        case "linear":
+            return [max(1, steps - i * steps // batch) for i in range(batch)]
+        case "one":
+            return [steps] + [1] * (batch - 1)
+        case "half":
+            return [steps] * (batch - batch // 2) + [max(1, steps // 2)] * (batch // 2)
+        case "random":
+            drawn = random.Random(batch * 1009 + steps)
+            return sorted((steps, *(drawn.randint(1, steps) for _ in range(batch - 1))), reverse=True)
+    return [steps] * batch
 
 
 def test_every_size_that_cudnn_gave_to_the_byte() -> None:

@@ -155,7 +155,7 @@ def test_single_operators_of_every_type() -> None:
     """176 operators that ran on the GPU in float32, half precision, bfloat16 and integers: nine in ten to the byte, none more
     than 0.1 % under; 5 % over only where data decides."""
     pytest.importorskip("ml_dtypes")
-    from benchmarks.onnx.operators_cuda import operators
+    from benchmarks.subjects.onnx_operators import operators
 
     compared = {}
     for name, model, _ in operators():

@@ -337,9 +337,9 @@ def _product_of_two(recorder: Recorder, one: Any, other: Any) -> Any:
     second = _coalesced(recorder, other)  # the later argument
     first = _coalesced(recorder, one)
     shape = (one.shape[0], other.shape[1])
-    taken = _rows(recorder, first), _rows(recorder, second)
+    rows_of_both = _rows(recorder, first), _rows(recorder, second)
     offsets = torch.empty(shape[0] + 1, dtype=torch.int32, device=_META)
-    columns, values = products.multiplied(recorder, *taken, offsets)
+    columns, values = products.multiplied(recorder, *rows_of_both, offsets)
     indices = parts(one)[0].new_empty(2, columns.shape[0])
     recorder.values.forget(indices)
     known_values = recorder.values.known(offsets), recorder.values.known(columns)

@@ -149,7 +149,7 @@ def run(step: Step, recorder: Watcher) -> None:
 
 def delivered(inputs: Sequence[torch.Tensor]) -> Sequence[torch.Tensor]:
     """Return the inputs as a loader delivers them: contiguous. In every step that would take the host time of
-    its own (`benchmarks/timing/layouts.py`)."""
+    its own (`tests/data/h100/timing/channels_last.json.gz`)."""
     return [x.contiguous() if channels_last_like(x) else x for x in inputs]
 
 

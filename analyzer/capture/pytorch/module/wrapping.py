@@ -15,7 +15,7 @@
    module keeps are divided. Embeddings, norms and the output layer are whole on every rank. Split and whole
    parameters are in parameter groups of their own: a foreach kernel takes one kind.
 
-The same functions run a model for real, one process a GPU (`benchmarks/ranks/programs/spread.py`).
+The same functions run a model for real, one process a GPU (`benchmarks/subjects/ranks/programs/spread.py`).
 Source: PyTorch's tutorials on DDP, FSDP2 (`intermediate/FSDP_tutorial`) and tensor parallelism
 (`intermediate/TP_tutorial`).
 """

@@ -11,7 +11,7 @@
 
 Source: `aten/src/ATen/native/cuda/SpectralOps.cpp` (`_exec_fft`, `_fft_c2r_cufft`,
 `use_optimized_cufft_path`), `CuFFTPlanCache.h` (`as_cufft_embed`); 1,707 transforms recorded (H200,
-`benchmarks/fourier.py`).
+`tests/data/h200/fft.jsonl.gz`).
 
 Not modelled: bfloat16, which newer versions of PyTorch transform; results of both sides (`onesided` false) of
 several dimensions done in parts. Both are named by the note.

@@ -33,7 +33,7 @@ BY_VALUE = {"aten._unique2.default": 20, "aten.bincount.default": 10, "aten.nonz
             "aten.unique_consecutive.default": 10, "aten.index.Tensor": 11}  # fmt: skip
 # Composite here: `kernels/decisions.py` takes it apart (`test_decisions.py`).
 COMPOSITE = {"aten._native_multi_head_attention.default": 1}
-# Recorded on tensors that lie otherwise (`benchmarks/operators/layouts.py`): results whose sizes are data, arguments that the recording keeps
+# Recorded on tensors that lie otherwise (`benchmarks/operators/layouts.py` of commit cf817472): results whose sizes are data, arguments that the recording keeps
 # as text or that are copied from a meta tensor, what the capture asks nobody (`use_..._ctc_loss`) or takes apart first.
 LYING = {
     "aten.masked_select.default": 14, "aten.nonzero.default": 7, "aten._unique.default": 2, "aten._unique2.default": 3,

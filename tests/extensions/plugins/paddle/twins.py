@@ -1,4 +1,4 @@
-"""The programs of `benchmarks/paddlepaddle/programs.py`, as PyTorch writes them."""
+"""The programs of `benchmarks/subjects/paddlepaddle.py`, as PyTorch writes them."""
 
 from __future__ import annotations
 

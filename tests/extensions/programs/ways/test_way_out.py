@@ -138,8 +138,8 @@ ALTERNATING = """
 import torch, torch.nn as nn
 net = nn.Sequential(*[nn.Sequential(nn.Linear(256, 1024), nn.GELU(), nn.Linear(1024, 256)) for _ in range(6)]).cuda()
 opt = torch.optim.SGD(net.parameters(), lr=0.1)
-for step in range(40):
-    loss = net(torch.randn(16384 + 256 * step, 256, device="cuda")).square().mean()
+for step in range(13):
+    loss = net(torch.randn(16384 + 832 * step, 256, device="cuda")).square().mean()
     loss.backward(); opt.step(); opt.zero_grad()
 """
 

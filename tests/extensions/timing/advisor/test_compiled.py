@@ -19,8 +19,8 @@ from analyzer_timing.advisor import compiled
 from analyzer_timing.advisor.compiled import BUDGETS, RESERVED, chosen
 from analyzer_timing.results import Advice
 from benchmarks.harness.files import read
-from benchmarks.timing.compiled_ways import ways
 from benchmarks.timing.pack import RAW
+from tests.extensions.timing.ways import reserved_bytes
 from tests.paths import MODELS
 
 MIB = 1 << 20
@@ -121,7 +121,7 @@ def test_what_allocators_reserved_lies_in_the_range() -> None:
         for row in record["rows"]
         if not row["from_the_start"]
     ]
-    pairs += [(one.held, one.said) for one in ways() if one.said is not None]
+    pairs += reserved_bytes()
     assert len(pairs) == 22
     shares = [measured / said for measured, said in pairs]
     assert (pytest.approx(min(shares), abs=0.005), pytest.approx(max(shares), abs=0.005)) == RESERVED

@@ -1,4 +1,4 @@
-"""Fourier transforms recorded by `benchmarks/fourier.py`: every request and free, in order. 1,707 of lengths people use
+"""Fourier transforms recorded by `benchmarks/fourier.py` of commit cf817472: every request and free, in order. 1,707 of lengths people use
 (H200, torch 2.11), and 3,519 of every length up to 600, 320 x 320 and, in double precision, 256 x 256 (H100, torch 2.11).
 
 What differs is larger than recorded: lengths of 32,768 and 65,536 in batches of 1,024, and 6,000 and 12,000 in double precision.

@@ -1,4 +1,4 @@
-"""20,000 single ATen calls recorded by `benchmarks/operators/measure.py` (H200, torch 2.11): the allocator's requests and
+"""20,000 single ATen calls recorded by `benchmarks/operators/measure.py` of commit cf817472 (H200, torch 2.11): the allocator's requests and
 frees during each, in order and to the byte, beside what the rules say.
 
 Outside it: convolutions (`test_convolution.py`), and what `EXCEPTIONS` names with its reason.

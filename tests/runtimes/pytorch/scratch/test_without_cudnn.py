@@ -1,4 +1,5 @@
-"""Convolutions with cuDNN switched off, call by call as PyTorch's own host code asks (`python -m benchmarks operators without_cudnn`)."""
+"""Convolutions with cuDNN switched off, call by call as PyTorch's own host code asks (`python -m benchmarks operators without_cudnn`
+of commit cf817472)."""
 
 from __future__ import annotations
 
