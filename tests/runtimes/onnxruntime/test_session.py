@@ -15,11 +15,17 @@ from analyzer.runtimes.onnxruntime.kernels import packing
 from analyzer.runtimes.onnxruntime.kernels.scratch import KernelSettings, before_outputs, scratch, unknown
 from analyzer.runtimes.onnxruntime.kernels.scratch.convolution import convolution_of
 from analyzer.runtimes.onnxruntime.options import SessionOptions
+from analyzer.runtimes.onnxruntime.plain_arena import Reached
 from analyzer.runtimes.onnxruntime.plan.order import execution, streams, topological
 from analyzer.runtimes.onnxruntime.plan.pattern import MemoryPattern, PatternPlanner, aligned
 from analyzer.runtimes.onnxruntime.plan.planner import Kind, locations, plan, same_size
 from analyzer.runtimes.onnxruntime.session import record
-from analyzer.runtimes.onnxruntime.simulation import RunFigures, simulate_session, simulate_typical_order
+from analyzer.runtimes.onnxruntime.simulation import (
+    RunFigures,
+    _chosen,
+    simulate_session,
+    simulate_typical_order,
+)
 from tests.runtimes.onnxruntime.graphs import build
 
 H200 = devices.load("h200")
@@ -254,6 +260,13 @@ def test_an_order_may_run_where_another_finds_no_room() -> None:
     assert orders.held[1] >= lost.held + lost.requested_bytes > 3 << 20
     _, roomy = simulate_typical_order(events, settings, None, {}.__getitem__)
     assert roomy.served == roomy.tried and roomy.doubt == ""
+
+
+def test_the_order_shown_lies_in_the_middle_of_all() -> None:
+    """Two of five hold 4 and the others 8, 9 and 10: as many processes hold more than 8 as hold less."""
+    figures = [(10, 4), (11, 4), (12, 8), (14, 9), (13, 10)]
+    orders = [Reached(peak, held, held, True) for peak, held in figures]
+    assert _chosen(orders) == 2
 
 
 # Order
