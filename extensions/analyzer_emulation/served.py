@@ -11,6 +11,7 @@
 from __future__ import annotations
 
 import re
+from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -56,13 +57,14 @@ class Request:
 
 
 @dataclass(slots=True)
-class _Course:
-    """The program's course, event by event."""
+class Course:
+    """The program's course, event by event. ends: how many events there were at the end of each mark."""
 
     events: list[AllocationEvent] = field(default_factory=list)
     rows: list[tuple[int, int, int, str, str, str, int]] = field(default_factory=list)
     marks: list[SimulatedMark] = field(default_factory=list)
     requests: list[Request] = field(default_factory=list)
+    ends: list[int] = field(default_factory=list)
     pieces: list[HeldRange] = field(default_factory=list)
     live: dict[int, tuple[int, int]] = field(default_factory=dict)
     kept: dict[object, list[Malloc]] = field(default_factory=dict)
@@ -160,8 +162,8 @@ def estimate_of_sessions(
     """Return the estimate of a program. record: of `inside/sessions.py`; name: the program's. doubts:
     what libraries answered that was not measured on this GPU."""
     records = [record, *(one for one in record.get("others", ()) if one.get("session_marks"))]
-    courses = sorted(map(_course, records), key=_Course.figures)
-    course = courses[len(courses) // 2] if record["ended"]["how"] == "ended" else _course(record)
+    courses = sorted(map(course_of, records), key=Course.figures)
+    course = courses[len(courses) // 2] if record["ended"]["how"] == "ended" else course_of(record)
     ended, version = record["ended"], record["onnxruntime"]
     failure = _failure(ended, course, profile)
     incomplete = {
@@ -198,7 +200,7 @@ def estimate_of_sessions(
             )
         ),
         naive=Naive(0, 0, 0, 0, 0, 1.0, 1, 0, "infer"),
-        notes=(*notes_on(record, course.requests), *_orders(courses), *doubts),
+        notes=(*notes_on(record, course.requests), *orders_of([one.figures() for one in courses]), *doubts),
         incomplete=None if failure is not None else incomplete,
         unreached="" if record["sessions"] else "no session was made on the GPU",
     )
@@ -226,24 +228,24 @@ class _Emulated(Happened):
     depends_on = ("onnxruntime", "cuda")
 
 
-def _orders(courses: Sequence[_Course]) -> tuple[str, ...]:
-    """Return a note on what processes differ in."""
-    if len(courses) == 1:
+def orders_of(figures: Sequence[tuple[int, int]]) -> tuple[str, ...]:
+    """Return a note on what processes differ in. figures: the most that each held, and had in use."""
+    if len(figures) == 1:
         return (
             "ONNX Runtime loads initializers in the order of a hash table, which differs between processes:"
             " another one than the one emulated may hold more or less",
         )
-    held = dict.fromkeys(f"{course.figures()[0] / 2**20:,.0f}" for course in courses)
+    held = dict.fromkeys(f"{most / 2**20:,.0f}" for most, _ in figures)
     return (
-        f"{len(courses)} processes were emulated, since ONNX Runtime loads initializers in the order of a"
+        f"{len(figures)} processes were emulated, since ONNX Runtime loads initializers in the order of a"
         f" hash table that differs between them: at most {' and '.join(held)} MiB were held; figures are of"
         " the one in the middle",
     )
 
 
-def _course(record: Mapping[str, Any]) -> _Course:
+def course_of(record: Mapping[str, Any]) -> Course:
     """Return the program's course from its marks, and what was asked of the device between them."""
-    course, asked = _Course(), record["device_requests"]
+    course, asked = Course(), of_arenas(record)
     has_statistics = not record["session_notes"]
     before: dict[int, tuple[int, int]] = {}  # an arena -> in use, and its most
     done = requests = 0
@@ -289,8 +291,24 @@ def _course(record: Mapping[str, Any]) -> _Course:
         )
         course.add(Event(name), 0, name, "", name)
         course.marks.append(SimulatedMark(name, course.in_use, max(*peak, course.in_use), course.held))
+        course.ends.append(len(course.events))
         before, done = arenas, mark["requests"]
     return course
+
+
+def of_arenas(record: Mapping[str, Any]) -> list[tuple[int, int]]:
+    """Return what was asked of the device, address and bytes (0: given back), with nothing in the place of
+    what PyTorch's allocator asked for: its own history has that, in the same order."""
+    segments = deque(
+        (address, size if action == "segment_alloc" else 0)
+        for action, address, size, _ in record.get("events", ())
+        if action in ("segment_alloc", "segment_free")
+    )
+    asked = []
+    for request in map(tuple, record["device_requests"]):
+        is_segment = bool(segments) and request == segments[0]
+        asked.append((0, segments.popleft()[1]) if is_segment else request)
+    return asked
 
 
 def _name(mark: Mapping[str, Any], number: int) -> str:
@@ -334,7 +352,7 @@ def _peaks(
             yield max(then, in_use), most
 
 
-def _failure(ended: Mapping[str, Any], course: _Course, profile: DeviceProfile) -> Failure | None:
+def _failure(ended: Mapping[str, Any], course: Course, profile: DeviceProfile) -> Failure | None:
     """Return the request that found no memory, where that ended the program."""
     if ended["how"] != "error":
         return None
