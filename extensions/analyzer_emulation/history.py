@@ -22,7 +22,7 @@ from analyzer.runtimes.events import Malloc
 from analyzer.runtimes.happened import Happened, no_allocator
 from analyzer.runtimes.timeline import Failure, Simulation
 from analyzer_emulation.replay import replayed, without_folder
-from analyzer_emulation.served import orders_of
+from analyzer_emulation.served import orders_of, spread
 from analyzer_emulation.serving_notes import notes_on
 from analyzer_emulation.step import time_of
 from analyzer_emulation.together import together
@@ -116,8 +116,8 @@ def estimate_of(
 
 
 def _span(figures: Sequence[int]) -> tuple[int, int] | None:
-    """Return least and most of figures that differ."""
-    return (min(figures), max(figures)) if len(set(figures)) > 1 else None
+    """Return the range of figures that differ."""
+    return spread(figures) if len(set(figures)) > 1 else None
 
 
 def _in_the_middle(record: Mapping[str, Any]) -> tuple[Mapping[str, Any], list[tuple[int, int]]]:
