@@ -162,6 +162,8 @@ def test_what_it_refuses_is_said_in_its_words(tmp_path: Path, python: Path) -> N
     assert "\x1b" not in error.value.message
     with pytest.raises(RunError, match=r"libnew\.so\.1: no such file"):
         emulated(model(tmp_path, "without_provider"), python)
+    with pytest.raises(RunError, match=r"prefer_nhwc == 0 was false\. No NHWC layout"):
+        emulated(model(tmp_path, "falls_back"), python)
 
 
 def test_sessions_that_are_not_emulated(tmp_path: Path, python: Path) -> None:
