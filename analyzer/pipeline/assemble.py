@@ -298,7 +298,9 @@ def _assumed_figures(
             if outcome.capacity_bytes is not None and outcome.failure is None:
                 ends = _on_this_device(variants, ends, outcome.capacity_bytes - beside)
             causes[workspaces] = held
-        return _AssumedFigures({}, _span(in_use), _span(ends), None, notes, _widest(causes, _span(ends)))
+        known = prediction.beside_range
+        around = None if known is None else (known[0] + pages, known[1] + pages)
+        return _AssumedFigures({}, _span(in_use), _span(ends), around, notes, _widest(causes, _span(ends)))
     parts = {
         "context and library code": beside,
         "libraries' choices": sum(

@@ -281,7 +281,7 @@ class Search:
         certain."""
         shown = (self.at(batch) if batch else self.smallest).estimate
         known, needed = shown.certainty, shown.needed
-        in_doubt = known.beside_range or known.kept_bytes or known.spare_bytes
+        in_doubt = (known.beside_range and known.assumed) or known.kept_bytes or known.spare_bytes
         if not in_doubt or self.limit is not None:
             return None
         beside = needed.device_used - needed.peak_reserved

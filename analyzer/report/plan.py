@@ -285,7 +285,7 @@ def fit_lines(fit: Fit, verbose: bool = False) -> list[str]:
         lines[0] += f", {fit.samples:,} {'sample' if fit.samples == 1 else 'samples'}"
     lines[:0] = refusals(estimate)
     lines.append(about(estimate))
-    if estimate.certainty.beside_range is not None and not estimate.doubt:
+    if estimate.certainty.assumed and not estimate.doubt:
         least, most = fit.reserved_range
         held = (
             f"{size(least)} held"

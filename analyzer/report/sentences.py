@@ -187,7 +187,7 @@ def figures_of(estimate: Estimate) -> str:
 
 def _by_records(estimate: Estimate) -> str:
     """Return how a library's bytes are known: "by measurement" only if measured on this GPU."""
-    return "by measurement" if estimate.certainty.beside_range is None else "recorded"
+    return "recorded" if estimate.certainty.assumed else "by measurement"
 
 
 def sureness(estimate: Estimate) -> str:
@@ -222,7 +222,7 @@ def uncertain(estimate: Estimate) -> list[str]:
     """Return the rules behind bytes not exactly known, a line for each way they are known."""
     lines = []
     by_source = {
-        "measured": "measured" if estimate.certainty.beside_range is None else "recorded",
+        "measured": "recorded" if estimate.certainty.assumed else "measured",
         "bounded": "bounded",
     }
     for basis, word in by_source.items():

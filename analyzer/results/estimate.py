@@ -436,8 +436,10 @@ class Estimate:
         workspaces that cuDNN was not asked about (`doubt`).
         """
         limit = self.allowed_bytes if nbytes is None else nbytes
-        least, most = self.device_range
         fits, certainty = self.within(limit), self.certainty
+        least, most = self.device_range
+        if not certainty.assumed:  # of a measured GPU what code is loaded decides nothing
+            least, most = (end + self.device_used - self.peak_reserved for end in self.reserved_range)
         in_doubt = self.doubt and (limit == self.allowed_bytes or (limit > self.allowed_bytes and not fits))
         if (fits and self.at_least) or in_doubt:
             return "may not fit"
@@ -446,10 +448,7 @@ class Estimate:
         if fits and certainty.runs_at_worst and limit >= self.allowed_bytes:
             return "fits"
         possible = self.incomplete is None and (
-            certainty.beside_range
-            or certainty.reserved_range
-            or certainty.spare_bytes
-            or certainty.kept_bytes
+            certainty.assumed or certainty.reserved_range or certainty.spare_bytes or certainty.kept_bytes
         )
         if possible and (most > least_limit if fits else least <= given_at_most):
             return "may not fit"

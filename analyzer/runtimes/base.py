@@ -136,7 +136,8 @@ class Prediction:
         which of the orders the events are in, in words.
     has_all_events: whether the events are all there were; iterations that were extrapolated are in none.
     savings: what cheaper settings would take. capped: where a setting leaves less than the device has.
-    page_bytes: what the driver's pages under its memory take beyond what is held.
+    page_bytes: what the driver's pages under its memory take beyond what is held. beside_range: least and
+        most bytes of the process beside both, on a GPU that was measured; None: where they do not differ.
     growth: a sentence on the largest piece its allocator takes at once, where that is far more than is asked
         for.
     with_room: where it runs in less than a device with room would have it take, most bytes allocated and
@@ -170,6 +171,7 @@ class Prediction:
     caveats: tuple[str, ...] = ()
     refused: tuple[str, ...] = ()
     page_bytes: int = 0
+    beside_range: tuple[int, int] | None = None
     growth: str = ""
     with_room: tuple[int, int, int] | None = None
 

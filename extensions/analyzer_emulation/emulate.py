@@ -159,7 +159,7 @@ def _recorded(
         ):
             begun = time.monotonic()
             record = _ran(program, options, job, exchange, build.python, variables, Path(folder))
-            serves = "events" not in record and bool(record.get("session_marks"))
+            serves = bool(record.get("session_marks")) and ("events" not in record or record["sessions"])
             if serves and time.monotonic() - begun < _AGAIN_SECONDS and record["ended"]["how"] == "ended":
                 record["others"] = others = list[dict[str, Any]]()
                 for _ in range(_MORE_ORDERS):

@@ -6,7 +6,7 @@ compared with the result; a difference is noted.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -22,7 +22,10 @@ from analyzer.runtimes.events import Malloc
 from analyzer.runtimes.happened import Happened, no_allocator
 from analyzer.runtimes.timeline import Failure, Simulation
 from analyzer_emulation.replay import replayed, without_folder
+from analyzer_emulation.served import orders_of, spread
+from analyzer_emulation.serving_notes import notes_on
 from analyzer_emulation.step import time_of
+from analyzer_emulation.together import together
 
 
 def estimate_of(
@@ -35,9 +38,15 @@ def estimate_of(
 ) -> Estimate:
     """Return the estimate of a program that ran. record: what `inside` wrote; name: the program's. doubts:
     what libraries answered that was not measured on this GPU."""
+    record, figures = _in_the_middle(record)
     simulation, events, places = replayed(record)
+    torch_alone = simulation
     torch, cuda = record["torch"], record["cuda"]
     besides = max(int(record["used_bytes"]) - int(record["counters"]["reserved_bytes"]), 0)
+    both = together(record, simulation, events) if record.get("sessions") else None
+    if both is not None:
+        simulation, events = both.simulation, both.events
+        besides = max(besides - both.course.held, 0)
     how = record["ended"]["how"]
     out_of_memory = how == "memory"
     incomplete = {
@@ -55,6 +64,7 @@ def estimate_of(
         device_used=lambda simulation: besides + simulation.peak_reserved,
         simulation=simulation,
         describe=lambda malloc: places.get(malloc.key, Description(malloc.label)),
+        after_runs=() if both is None else both.runs,
     )
     empty = Graph("pytorch", (), (), ())
     captured = Captured(
@@ -77,21 +87,52 @@ def estimate_of(
             )
         ),
         naive=Naive(0, 0, 0, 0, 0, 1.0, 1, 0, "train" if kinds else "infer"),
-        notes=(*_notes(record, simulation), *_assumed(record, options.assume), *doubts),
+        notes=(
+            *_notes(record, torch_alone),
+            *(() if both is None else (*notes_on(record, both.course.requests), *orders_of(figures))),
+            *_assumed(record, options.assume),
+            *doubts,
+        ),
         incomplete=incomplete,
     )
     if kinds:
         options = replace(options, mode="train")
     estimate = assemble(captured, options, _Emulated()).estimate
     kept = tuple(note for note in estimate.notes if note in captured.notes)
+    own = estimate.certainty
     return replace(
         estimate,
         engine="emulate",
         installed={},
+        certainty=replace(
+            own,
+            reserved_range=_span([held for held, _ in figures]) or own.reserved_range,
+            allocated_range=_span([in_use for _, in_use in figures]) or own.allocated_range,
+        ),
         device_assumed=stands_in(options.device),
         notes=kept,
         step_seconds=time_of(record.get("launches", ()), profile),
     )
+
+
+def _span(figures: Sequence[int]) -> tuple[int, int] | None:
+    """Return the range of figures that differ."""
+    return spread(figures) if len(set(figures)) > 1 else None
+
+
+def _in_the_middle(record: Mapping[str, Any]) -> tuple[Mapping[str, Any], list[tuple[int, int]]]:
+    """Return, of a program that ran several times since sessions differ between processes, the record in the
+    middle, and the most that each held and had in use; of another its record and nothing."""
+    if not record.get("sessions"):
+        return record, []
+    records = [record, *(one for one in record.get("others", ()) if one.get("sessions"))]
+    figures = []
+    for one in records:
+        simulation, events, _ = replayed(one)
+        peaks = together(one, simulation, events).simulation
+        figures.append((peaks.peak_reserved, peaks.peak_allocated))
+    place = sorted(range(len(records)), key=figures.__getitem__)[len(records) // 2]
+    return records[place if record["ended"]["how"] == "ended" else 0], figures
 
 
 class _Emulated(Happened):
@@ -136,10 +177,10 @@ def _notes(record: Mapping[str, Any], simulation: Simulation) -> tuple[str, ...]
         notes.append(f"{where}: {message} ({count:,} x), since kernels compute nothing here")
     for name in record["refused"]:
         notes.append(f"the program called {name}, which is not emulated")
-    if record.get("others"):
+    if record.get("elsewhere"):
         notes.append(
-            f"{record['others']:,} bytes lie reserved on other GPUs than this process's own, with a context"
-            " each; they are not counted"
+            f"{record['elsewhere']:,} bytes lie reserved on other GPUs than this process's own, with a"
+            " context each; they are not counted"
         )
     if "processes" in record:
         count, besides = int(record["processes"]), int(record["besides"])

@@ -19,7 +19,7 @@ from typing import Any
 
 from analyzer.analysis import Analysis
 from analyzer.devices import DeviceProfile
-from analyzer.errors import OptionError, RunError
+from analyzer.errors import AnalyzerError, OptionError, RunError
 from analyzer.onnx import file as onnx_file
 from analyzer.onnx.types import ELEMENT_TYPES
 from analyzer.options import Options
@@ -104,9 +104,25 @@ class ProviderRuntime(OnnxRuntime):
                 notes=(),
                 caveats=_values_that_decide(record),
                 local_bytes=record.local_bytes,
+                bodies=record.bodies(),
             )
 
-        return within_budget(ask, profile, options.budget_bytes)
+        prediction = within_budget(ask, profile, options.budget_bytes)
+        return self._with_other_values(prediction, source, options, profile) if record.read() else prediction
+
+    def _with_other_values(
+        self, prediction: SessionPrediction, source: Source, options: Options, profile: DeviceProfile
+    ) -> SessionPrediction:
+        """Return the prediction with ranges up to what the simulation has for other values than zeros: it
+        counts the most results that values allow."""
+        assert prediction.ranges is not None
+        try:
+            simulated = super().predict(source, options, profile)
+        except AnalyzerError:
+            return prediction
+        (low, high), (least, most) = prediction.ranges
+        peaks, held = simulated.ranges or ((0, 0), (0, 0))
+        return replace(prediction, ranges=((low, max(high, peaks[1])), (least, max(most, held[1]))))
 
     def _run(
         self,

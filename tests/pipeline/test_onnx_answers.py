@@ -218,7 +218,8 @@ def test_the_order_of_initializers_is_in_the_ranges_and_in_the_verdict(
     estimate = analyzer.analyze(model, batch=4, device="h200")
     (least, most), (fewest, largest) = estimate.allocated_range, estimate.reserved_range
     assert least < estimate.peak_allocated < most and fewest <= estimate.peak_reserved < largest
-    assert estimate.device_range[1] - estimate.device_used == largest - estimate.peak_reserved
+    more_code = 2 << 20  # `runtimes/onnxruntime/outside.py`
+    assert estimate.device_range[1] - estimate.device_used == largest - estimate.peak_reserved + more_code
     shown = json.loads(formats.render("estimate", "json", estimate))
     assert shown["allocated_range"] == [least, most] and shown["reserved_range"] == [fewest, largest]
 

@@ -5,9 +5,16 @@
    convolutions other than depthwise, 668 for HEURISTIC, 665 for DEFAULT. 50 of 56 runs lie within 2 MiB of
    this. With IO binding the caller's tensors come on top (`bound_bytes`), as many bytes as they have
    elements.
-2. 72 MiB of it are the pair of cuBLAS's and cuDNN's handles that a run's own stream has: a session that
-   captures a CUDA graph runs on the provider's, which has its pair (resnet34d, five processes: 614 MiB).
-3. Relative to the profile's `context_bytes` the provider adds 59 MiB (its modules, cuBLAS, cuDNN handles);
+2. 144 MiB of it are two pairs of handles, of cuBLAS and cuDNN: the provider's own, and one of a run's stream
+   (`core/providers/cuda/cuda_stream_handle.cc`). A session that captures a CUDA graph runs on the provider's
+   stream (resnet34d, five processes: 614 MiB). A subgraph has streams of its own (`utils.cc`,
+   `ExecuteSubgraph`), made when it first runs a kernel there: a Scan's body 72 MiB more, an If's branch 72,
+   a Loop's body and a branch 144, four branches 292 (scan_ssm, ssdlite, loop_if, deberta, in five processes
+   each).
+3. Kernels' code is loaded when the first of a library's or a module's runs. Of 180 processes (36 files, five
+   each) those of matrix kernels took 665 to 670 MiB; where convolutions are searched for,
+   665 to 680 (`around`): patches of pixels (dinov2, clip) and a few short convolutions need none of cuDNN's.
+4. Relative to the profile's `context_bytes` the provider adds 59 MiB (its modules, cuBLAS, cuDNN handles);
    other devices are assumed to add the same.
 
 Measured: NVML's figures of those 56 runs.
@@ -20,8 +27,9 @@ from analyzer.runtimes.onnxruntime.graph import RuntimeGraph
 from analyzer.runtimes.onnxruntime.options import SessionOptions
 
 MIB = 2**20
-_HANDLES_BYTES = 72 * MIB
+_HANDLES_BYTES = 72 * MIB  # of a pair, of which `_PROVIDER_BYTES` has two
 _PROVIDER_BYTES = 59 * MIB
+_LESS_CODE_BYTES, _MORE_CODE_BYTES = 4 * MIB, 2 * MIB
 _CONVOLUTION_BYTES = {"EXHAUSTIVE": 10 * MIB, "HEURISTIC": -MIB, "DEFAULT": -4 * MIB}
 
 
@@ -33,18 +41,48 @@ def bound_bytes(graph: RuntimeGraph, options: SessionOptions) -> int:
     return sum(graph.values[name].nbytes for name in dict.fromkeys(names))
 
 
-def bytes_outside(graph: RuntimeGraph, options: SessionOptions, device: DeviceProfile) -> int:
-    """Return the bytes NVML counts besides the arena."""
-    extra = 0
-    if any(node.op in ("Conv", "ConvTranspose") and node.provider == "cuda" for node in graph.walk()):
-        extra = _CONVOLUTION_BYTES[options.cudnn_conv_algo_search]
-    if options.enable_cuda_graph:
-        extra -= _HANDLES_BYTES
-    return device.context_bytes + _PROVIDER_BYTES + extra
+def _bodies_on_gpu(graph: RuntimeGraph) -> int:
+    """Return how many subgraphs run kernels of the provider; of an If the branch that is counted."""
+    bodies = [
+        body
+        for node in graph.nodes.values()
+        for attribute, body in node.bodies.items()
+        if node.op != "If" or attribute == node.counted
+    ]
+    return sum(
+        any(node.provider == "cuda" for node in body.nodes.values()) + _bodies_on_gpu(body) for body in bodies
+    )
 
 
-def outside_arena(graph: RuntimeGraph, options: SessionOptions, device: DeviceProfile) -> tuple[int, int]:
+def _convolution_bytes(graph: RuntimeGraph, options: SessionOptions) -> int:
+    """Return the code of convolutions beside that of matrix kernels."""
+    runs = any(node.op in ("Conv", "ConvTranspose") and node.provider == "cuda" for node in graph.walk())
+    return _CONVOLUTION_BYTES[options.cudnn_conv_algo_search] if runs else 0
+
+
+def bytes_outside(
+    graph: RuntimeGraph, options: SessionOptions, device: DeviceProfile, bodies: int | None = None
+) -> int:
+    """Return the bytes NVML counts besides the arena. bodies: subgraphs that run kernels of the provider;
+    None: those that the graph says."""
+    extra = _convolution_bytes(graph, options)
+    streams = -1 if options.enable_cuda_graph else _bodies_on_gpu(graph) if bodies is None else bodies
+    return device.context_bytes + _PROVIDER_BYTES + extra + streams * _HANDLES_BYTES
+
+
+def around(nbytes: int, graph: RuntimeGraph, options: SessionOptions) -> tuple[int, int] | None:
+    """Return the least and most bytes NVML may count besides the arena, of so many; None where there are
+    none."""
+    if options.provider != "cuda":
+        return None
+    less = _LESS_CODE_BYTES + max(_convolution_bytes(graph, options), 0)
+    return nbytes - less, nbytes + _MORE_CODE_BYTES
+
+
+def outside_arena(
+    graph: RuntimeGraph, options: SessionOptions, device: DeviceProfile, bodies: int | None = None
+) -> tuple[int, int]:
     """`bytes_outside` and `bound_bytes`, which the CUDA provider alone has."""
     if options.provider != "cuda":
         return 0, 0
-    return bytes_outside(graph, options, device), bound_bytes(graph, options)
+    return bytes_outside(graph, options, device, bodies), bound_bytes(graph, options)

@@ -30,6 +30,7 @@ from analyzer.runtimes.onnxruntime.recorder import Recording
 from analyzer.runtimes.onnxruntime.rules import CONVOLUTION, EMULATED, MEMORY_PATTERN
 
 _PROVIDERS = {"CUDAExecutionProvider": "cuda", "CPUExecutionProvider": "cpu"}
+_WITH_BODIES = ("If", "Loop", "Scan")
 # ONNX Runtime's names of element types where they are not ours.
 _DTYPES = {
     "float": "float32",
@@ -101,6 +102,20 @@ class SessionRecord:
                 if place < len(ends) and self.kernels[place].begin <= request.nanoseconds:
                     readers[self.kernels[place]] = None
         return tuple(readers)
+
+    def bodies(self) -> int:
+        """Return how many nodes ran kernels of the provider in a subgraph of theirs; an If's branches are
+        one, of which a run takes one."""
+        around: list[Kernel] = []
+        nodes: set[str] = set()
+        for kernel in sorted(self.kernels, key=lambda kernel: (kernel.begin, -kernel.end)):
+            while around and around[-1].end <= kernel.begin:
+                around.pop()
+            if around and kernel.provider == "cuda":
+                nodes.add(around[-1].node)
+            if kernel.op in _WITH_BODIES:
+                around.append(kernel)
+        return len(nodes)
 
 
 def _kernel(begin: int, end: int, node: str, op: str, provider: str, results: Sequence[Any]) -> Kernel:

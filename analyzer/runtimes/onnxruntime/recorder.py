@@ -50,6 +50,23 @@ class Recording:
     contents: Mapping[int, tuple[RuntimeGraph, tuple[tuple[str, int], ...]]]
     graphs: Mapping[int, RuntimeGraph]
 
+    def bounded_bytes(self) -> int:
+        """Return the most bytes at once that are there only if values make them so many: results and scratch
+        of a bounded size. A convolution's workspace is no such thing."""
+        alive: dict[int, int] = {}
+        now = most = 0
+        for event in self.events:
+            if isinstance(event, Malloc):
+                graph, members = self.contents.get(event.key, (None, ()))
+                within = sum(size for name, size in members if graph and graph.values[name].bounded)
+                is_bounded = event.basis == "bounded" and event.rule != CONVOLUTION
+                alive[event.key] = event.nbytes if is_bounded else within
+                now += alive[event.key]
+                most = max(most, now)
+            elif isinstance(event, Free):
+                now -= alive.pop(event.key, 0)
+        return most
+
 
 @dataclass(slots=True)
 class SessionRecorder:

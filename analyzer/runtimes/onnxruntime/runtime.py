@@ -32,6 +32,7 @@ from analyzer.runtimes.onnxruntime.rewrite import unmodelled
 from analyzer.runtimes.onnxruntime.session import RUNS
 from analyzer.runtimes.onnxruntime.simulation import (
     ArenaRegion,
+    Orders,
     RunFigures,
     SessionFailure,
     SimulatedSession,
@@ -124,12 +125,14 @@ def predicted(
     caveats: tuple[str, ...] = (),
     refused: tuple[str, ...] = (),
     local_bytes: int = 0,
+    bodies: int | None = None,
 ) -> SessionPrediction:
     """Predict from a session's requests. graph, run_graphs: as of `SessionPrediction`; batches: of every run,
     or one of all; savings: under cheaper settings than those given; notes, caveats, refused: on the requests.
-    local_bytes: of the threads' own memory, beside the context's."""
+    local_bytes: of the threads' own memory, beside the context's. bodies: subgraphs that ran
+    kernels there; None: those that the graph says."""
     on_gpu = settings.provider == "cuda"
-    session_bytes, bound_bytes = outside.outside_arena(graph, settings, device)
+    session_bytes, bound_bytes = outside.outside_arena(graph, settings, device, bodies)
     outside_bytes = session_bytes + bound_bytes + local_bytes
     result = course(requests, settings, device.usable_bytes if on_gpu else None, outside_bytes)
     simulation, failure = result.simulation, result.failure
@@ -167,11 +170,12 @@ def predicted(
         capped=None
         if failure is None
         else Capped(failure.limit + pages + outside_bytes - held, "gpu_mem_limit caps the arena"),
-        ranges=(result.orders.peaks, result.orders.held),
+        ranges=_with_values(result.orders, recording.bounded_bytes()),
         doubt=result.orders.doubt,
         caveats=caveats,
         refused=tuple(dict.fromkeys(refused)),
         page_bytes=pages - held,
+        beside_range=outside.around(outside_bytes, graph, settings),
         growth=advice.largest_region(simulation),
         after_runs=_after_runs(simulation, batches, outside_bytes),
         peak_in_use=simulation.peak_in_use,
@@ -187,6 +191,15 @@ def predicted(
         graph=graph,
         run_graphs=run_graphs,
     )
+
+
+def _with_values(orders: Orders, bounded_bytes: int) -> tuple[tuple[int, int], tuple[int, int]]:
+    """Return the ranges of in use and held. bounded_bytes: that may not be there; the arena then holds at
+    least what is in use."""
+    if not bounded_bytes:
+        return orders.peaks, orders.held
+    least = max(orders.peaks[0] - bounded_bytes, 0)
+    return (least, orders.peaks[1]), (least, orders.held[1])
 
 
 def within_budget(

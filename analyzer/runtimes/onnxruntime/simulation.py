@@ -4,7 +4,8 @@
    `mem_bytes_in_use`, `mem_in_use_peak` and `mem_arena_held`; peaks count from the start of the session.
 2. First run and steady state differ (`session`): the last run's figures are the steady ones.
 3. The order in which initializers are loaded is a hash table's, another in every process. Several random
-   orders are simulated; the one reported has a peak near the median peak and holds what most of them hold.
+   orders are simulated; the one reported lies nearest the middle of all, by its peak and by what it holds: of
+   other processes as many are likely to take more as less.
    One process draws one more order: it lies outside what 21 others made one time in eleven, so that the range
    stated is wider than theirs. Orders differ in whether they are served, too (`Orders.served`).
 4. The block of a memory pattern that the arena has no room for ends nothing: the session goes on without it
@@ -17,6 +18,7 @@
 from __future__ import annotations
 
 import random
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import takewhile
@@ -32,7 +34,6 @@ from analyzer.runtimes.onnxruntime.rules import MEMORY_PATTERN
 from analyzer.runtimes.timeline import Simulation, simulate
 
 _ORDERS = 21
-_RARE = 0.1  # how much nearer to the median peak an order must be to outweigh the common held bytes
 _EVENTS = 150_000  # simulated in all, so that large graphs stay quick
 
 
@@ -334,17 +335,17 @@ def reached(
 
 
 def _chosen(sessions: Sequence[Reached]) -> int:
-    """Return the order to report: a peak near the median, and the held bytes most orders have."""
-    held = sorted(session.held for session in sessions)
-    peaks = sorted(session.peak_in_use for session in sessions)
-    middle, peak = held[len(held) // 2], peaks[len(peaks) // 2]
-    common = min(set(held), key=lambda value: (-held.count(value), abs(value - middle)))
-    return min(
-        range(len(sessions)),
-        key=lambda place: (
-            abs(sessions[place].peak_in_use / max(peak, 1) - 1) + _RARE * (sessions[place].held != common)
-        ),
-    )
+    """Return the order to report: the one nearest the middle of all, by its peak and the bytes it holds."""
+    peaks = _to_one_side([session.peak_in_use for session in sessions])
+    held = _to_one_side([session.held for session in sessions])
+    return min(range(len(sessions)), key=lambda place: peaks[place] + held[place])
+
+
+def _to_one_side(values: Sequence[int]) -> list[float]:
+    """Return how many of the others lie below each value, or above it where those are more; half at least."""
+    ordered = sorted(values)
+    count = len(ordered)
+    return [max(bisect_left(ordered, v), count - bisect_right(ordered, v), count / 2) for v in values]
 
 
 def _stated(values: Sequence[int], floor: int) -> tuple[int, int]:

@@ -44,7 +44,10 @@ class Watch:
         if self.sessions is None:
             ours = (*beside("values.own").RESOLVED, str(Path(__file__).parent))
             recorder = beside("sessions").SessionRecorder
-            self.sessions = recorder(onnxruntime, ours, self._job["device"])
+            self.sessions = recorder(onnxruntime, ours, self._job["device"], self._served)
+
+    def _served(self) -> tuple[int, int]:
+        return (0, 0) if self.recorder is None else self.recorder.served()
 
 
 def beside(name: str) -> Any:

@@ -254,6 +254,10 @@ class OperatorRecorder:
         """Return the number of requests the allocator has served on this process's device."""
         return self._blocks("allocated")
 
+    def served(self) -> tuple[int, int]:
+        """Return how many requests the allocator has served, and how many blocks it got back."""
+        return self.count(), self._blocks("freed")
+
     def _blocks(self, what: str) -> int:
         """Return the number of blocks the allocator has "allocated" or "freed"."""
         if not torch.cuda.is_initialized():
@@ -362,7 +366,7 @@ class OperatorRecorder:
             "failed": self.failed,
             "cudnn": sorted(self.settings),
             "pools": any(tuple(s.get("segment_pool_id", _COMMON)) != _COMMON for s in snapshot["segments"]),
-            "others": sum(s["total_size"] for s in snapshot["segments"] if s["device"] != self._device),
+            "elsewhere": sum(s["total_size"] for s in snapshot["segments"] if s["device"] != self._device),
             "reduces": self._reduces,
             "sends": bool(_RUNTIME.emulated_sent_messages(self._device)),
             # Memory that libraries gave back, as NCCL does with its communicators, counts: they held it

@@ -24,7 +24,8 @@ import tempfile
 import time
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stdout
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +33,7 @@ import numpy as np
 
 _INFO, _WARNING = 1, 2  # severities of ONNX Runtime's log
 _LOADED = re.compile(r"(\d{4}-\d\d-\d\d [:\d]+)\.(\d{9}) .*Done saving initialized tensors")
-_FAILED = re.compile(r"Failed to load library .* with error: (.*)")
+_FAILED = re.compile(r"Failed to load library .* with error: (.*)|EP Error (?:/\S+:\d+ )?(.*)")
 _CUDA = "CUDAExecutionProvider"
 _HOOKS = {
     "gpu_external_alloc": "emulated_take",
@@ -132,7 +133,7 @@ def _kernel(event: dict[str, Any], start: int) -> tuple[Any, ...]:
 def _refusal(log: str) -> str:
     """Return why the CUDA provider was not taken, in the log's words."""
     line = _FAILED.search(log)
-    return line[1] if line is not None else "its log does not say why"
+    return line[1] or line[2] if line is not None else "its log does not say why"
 
 
 def _loaded(log: str) -> int:
@@ -169,10 +170,11 @@ def _followed(job: dict[str, Any], prefix: str, log: Callable[[], str]) -> dict[
 
     record: dict[str, Any] = {"version": ort.__version__, "marks": [], "kernels": []}
     try:
-        session = _session(job, prefix)
+        with redirect_stdout(StringIO()) as printed:  # it says so there where it goes on without a provider
+            session = _session(job, prefix)
         record["loaded"] = _loaded(log())
         if _CUDA not in session.get_providers():
-            record["error"] = f"it did not take its CUDA provider: {_refusal(log())}"
+            record["error"] = f"it did not take its CUDA provider: {_refusal(log() + printed.getvalue())}"
             return record
         record["marks"].append(time.time_ns())
         how = ort.RunOptions()

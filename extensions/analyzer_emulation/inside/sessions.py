@@ -45,10 +45,12 @@ def device_requests() -> list[tuple[int, int]]:
 
 class SessionRecorder:
     """Records the sessions of the process. ours: folders whose frames are not the program's; device: whose
-    memory it is."""
+    memory it is; served: requests that PyTorch's allocator has served, and blocks it got back."""
 
-    def __init__(self, ort: Any, ours: tuple[str, ...], device: int) -> None:
-        self._ort, self._device = ort, device
+    def __init__(
+        self, ort: Any, ours: tuple[str, ...], device: int, served: Callable[[], tuple[int, int]]
+    ) -> None:
+        self._ort, self._device, self._served = ort, device, served
         self._ours = (*ours, str(Path(ort.__file__).parent), str(Path(functools.__file__).parent))
         self._sessions: list[weakref.ref[Any]] = []
         self._options: list[dict[str, str]] = []
@@ -166,6 +168,7 @@ class SessionRecorder:
                 "used": _RUNTIME.emulated_used_bytes(self._device),
                 "arenas": [{**one, "sessions": owners[key]} for key, one in arenas.items()],
                 "values": self._values,
+                "torch": self._served(),
                 **more,
             }
         )

@@ -5,14 +5,18 @@
    2. With `gpu_external_alloc` and `gpu_external_free` (provider options) the provider asks the two functions below for memory, in
       place of its arena. Each request is written down with its time; inside/session.py reads them with `emulated_requests`.
 
-   3. A session says how its convolutions' plans are chosen, before it calls cuDNN. As a library of custom operators, of which it has
+   3. The provider opens cuDNN by its name. Beside PyTorch NVIDIA's own has that name in the process; this one answers.
+   4. A session says how its convolutions' plans are chosen, before it calls cuDNN. As a library of custom operators, of which it has
       none, this one is told where ONNX Runtime's interface lies (inside/arenas.py).
 
    Signatures: cudnn_ops.h, cudnn_cnn.h of the wheel nvidia-cudnn-cu13 9.19;
    ONNX Runtime, core/providers/cuda/cuda_allocator.h (CUDAExternalAllocator). */
+#define _GNU_SOURCE
 #include "emulated.h"
+#include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <time.h>
 
 #define NOTHING(name) ANSWER int name(void) { return OK; }
@@ -31,6 +35,18 @@ COMPUTES(cudnnLRNCrossChannelForward) COMPUTES(cudnnReduceTensor) COMPUTES(cudnn
 ANSWER size_t cudnnGetVersion(void) { return 91900; }
 ANSWER const char *cudnnGetErrorString(int status) { return status ? "CUDNN_STATUS_NOT_SUPPORTED" : "CUDNN_STATUS_SUCCESS"; }
 ANSWER void cudnnGetLastErrorString(char *text, size_t size) { if (size) *text = 0; }
+
+static __attribute__((noinline)) const char *file_of(const char *name) {
+  Dl_info here;
+  return name && !strncmp(name, "libcudnn.so", 11) && dladdr((void *)cudnnGetVersion, &here) ? here.dli_fname : name;
+}
+/* The loader searches where the library of the return address says: the call that goes on is the last one, a jump. */
+ANSWER void *dlopen(const char *name, int mode) {
+  static void *(*open_next)(const char *, int);
+  if (!open_next && !(open_next = dlsym(RTLD_NEXT, "dlopen"))) return NULL;
+  name = file_of(name);
+  return open_next(name, mode);
+}
 
 /* The stream-ordered allocator, of which no program here has shown what it holds; and a copy out of a library's variable. */
 #define REFUSES(name) ANSWER int name(void) { refused(#name); return fail(NOT_SUPPORTED); }

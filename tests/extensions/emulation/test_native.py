@@ -417,3 +417,16 @@ def test_there_is_no_table_of_functions_nobody_documents() -> None:
     library, table = loaded(H200), ctypes.c_void_p(1)
     assert library.cuGetExportTable(ctypes.byref(table), ctypes.create_string_buffer(16)) == 500
     assert table.value is None
+
+
+def test_cudnn_by_its_name_is_this_one() -> None:
+    """ONNX Runtime's provider opens it so. Beside PyTorch another file has that name; a search by other names is the loader's."""
+    library = loaded(H200)
+    library.dlopen.restype = ctypes.c_void_p
+    handle = library.dlopen(b"libcudnn.so.9", 2)
+    assert handle
+    found = ctypes.CDLL(None).dlsym
+    found.restype, found.argtypes = ctypes.c_void_p, [ctypes.c_void_p, ctypes.c_char_p]
+    at = ctypes.cast(library.cudnnGetVersion, ctypes.c_void_p).value
+    assert found(handle, b"cudnnGetVersion") == at
+    assert library.dlopen(b"libc.so.6", 2) and not library.dlopen(b"libcudnn_graph_of_nobody.so.9", 2)

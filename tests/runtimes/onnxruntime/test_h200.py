@@ -77,17 +77,23 @@ def _errors(which: str, rows: list[dict[str, Any]]) -> dict[str, list[float]]:
 
 
 def test_accuracy_of_the_24_cases() -> None:
-    """In use, held and device memory: medians within 1, 1 and 2 %, held exact in 14 cases, 95th percentile bounded.
+    """In use, held and device memory: medians within 1, 1 and 2 %, 95th percentile bounded.
 
     The order of initializers is drawn anew by every process; the spread that causes is part of these errors.
     """
     errors = _errors("cases", CASES)
     assert statistics.median(errors["use"]) <= 0.01
     assert statistics.median(errors["held"]) <= 0.01
-    assert sum(error == 0 for error in errors["held"]) >= 14
     assert sorted(errors["held"])[22] <= 0.12
     assert statistics.median(errors["device"]) <= 0.02
     assert sorted(errors["device"])[22] <= 0.06
+
+
+def test_what_is_held_is_exact_in_most_runs() -> None:
+    """An order of initializers in the middle of all holds what 34 of the 58 processes held; the bytes that are most
+    common among orders are those of 33."""
+    errors = [*_errors("cases", CASES)["held"], *_errors("heldout", HELDOUT)["held"]]
+    assert sum(error == 0 for error in errors) >= 34
 
 
 def test_accuracy_of_models_no_rule_was_made_from() -> None:

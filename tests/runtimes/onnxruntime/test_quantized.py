@@ -372,6 +372,10 @@ def test_pooling_integers_on_cuda_takes_floats() -> None:
     [
         ("GRU x w r -> y", {}, True),
         ("GRU x w r -> y", {"linear_before_reset": 1}, False),
+        ("ConvTranspose x w -> y", {"auto_pad": "SAME_UPPER"}, True),
+        ("ConvTranspose x w -> y", {"auto_pad": "VALID"}, False),
+        ("ConvTranspose x w -> y", {"pads": (1, 0, 1, 1)}, True),
+        ("ConvTranspose x w -> y", {"pads": (1, 2, 1, 2)}, False),
         ("LSTM x w r -> y", {}, False),
         ("LSTM x w r _ _ _ _ p -> y", {}, True),
         ("LSTM x w r -> y", {"activations": ("Sigmoid", "Tanh", "Tanh")}, False),

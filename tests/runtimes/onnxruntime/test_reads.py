@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import onnx
 import onnxruntime
 import pytest
@@ -61,3 +62,27 @@ def test_a_node_without_a_kernel_is_a_refusal(tmp_path: Path, capsys: pytest.Cap
     onnx.save(parser.parse_model(text), path)
     assert main([str(path), "--device", "h200", "-q"]) == 2
     assert capsys.readouterr().out.startswith("refused by onnxruntime: no kernel for Add")
+
+
+@pytest.mark.parametrize(("sequences", "runs"), [(4, True), (1, False)])
+def test_a_rotation_without_positions_has_a_cache_for_every_sequence(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], sequences: int, runs: bool
+) -> None:
+    """An exporter's file with one for all of them: "fits" before; ONNX Runtime itself says no."""
+    path = tmp_path / "rotation.onnx"
+    cache = f"float[{sequences},5,8]"
+    text = (
+        '<ir_version: 10, opset_import: ["":23]>'
+        f" g (float[4,2,5,16] x, {cache} c, {cache} s) => (float[4,2,5,16] y) {{ y = RotaryEmbedding (x, c, s) }}"
+    )
+    onnx.save(parser.parse_model(text), path)
+    session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
+    feeds = {one.name: np.zeros(one.shape, np.float32) for one in session.get_inputs()}
+    if runs:
+        session.run(None, feeds)
+    else:
+        with pytest.raises(Exception, match="expected to have the same shape as input 'x', got 1 and 5"):
+            session.run(None, feeds)
+    assert main([str(path), "--device", "h200", "-q"]) == (0 if runs else 2)
+    refused = "refused by onnxruntime: RotaryEmbedding" in capsys.readouterr().out
+    assert refused == (not runs)

@@ -4,9 +4,12 @@
    than its own, an LSTM with peepholes or coupled gates, a GRU that resets before the product
    (`linear_before_reset` other than 1).
 2. ArgMax and ArgMin that take the last of equal elements.
+3. Transposed convolutions that pad both sides by another number, or so that the output is the input times the
+   strides (1.20.2 and 1.30.0 themselves, `python -m benchmarks onnx_oracle`: with every stride and size; with
+   VALID or an output_shape they run on the GPU).
 
 Source: `core/providers/cuda/cuda_execution_provider.cc` (`RNNNeedFallbackToCPU`,
-`ArgMaxOrArgMinNeedFallbackToCPU`). Not modelled: transposed convolutions with asymmetric padding.
+`ArgMaxOrArgMinNeedFallbackToCPU`).
 """
 
 from __future__ import annotations
@@ -23,6 +26,10 @@ def declines(node: Node) -> bool:
         return False
     if node.op in ("ArgMax", "ArgMin"):
         return bool(node.attributes.get("select_last_index", 0))
+    if node.op == "ConvTranspose":
+        pads = node.ints("pads")
+        half = len(pads) // 2
+        return str(node.attributes.get("auto_pad", "")).startswith("SAME_") or pads[:half] != pads[half:]
     own = _ACTIVATIONS.get(node.op)
     if own is None:
         return False

@@ -35,6 +35,7 @@ from analyzer.releases import RECORDED, Release
 from analyzer.runtimes.onnxruntime.graph import RuntimeGraph
 from analyzer.runtimes.onnxruntime.kernels import declared, registered
 from analyzer.runtimes.onnxruntime.plan.placement import assign
+from analyzer.runtimes.onnxruntime.reads import refused_nodes
 from analyzer.runtimes.onnxruntime.rewrite import (
     bodies,
     casts,
@@ -149,6 +150,7 @@ def _name_missing(graph: RuntimeGraph, provider: str) -> None:
     names = sorted({node.operator for node in missing if node.domain in registered.OWN_DOMAINS})
     if names:
         graph.refusals.append(f"no kernel for {', '.join(names)} of these types or versions")
+    graph.refusals += refused_nodes(graph)
     graph.refusals += [
         reason for node in graph.nodes.values() for body in node.bodies.values() for reason in body.refusals
     ]

@@ -20,7 +20,7 @@ from analyzer.errors import MissingDependencyError, OptionError, RunError
 from analyzer.results.estimate import Estimate
 from analyzer.runtimes.events import Malloc
 from analyzer.runtimes.onnxruntime.graph import RuntimeGraph, Value
-from analyzer.runtimes.onnxruntime.provided import Provided, Request, SessionRecord
+from analyzer.runtimes.onnxruntime.provided import Kernel, Provided, Request, SessionRecord
 from analyzer_emulation import library
 from analyzer_emulation.inference import find_provider
 from analyzer_emulation.provider import without_weights
@@ -126,6 +126,34 @@ def test_values_that_the_host_reads_are_told(tmp_path: Path, python: Path) -> No
     assert "memory may be more" in caveat
 
 
+def test_ranges_go_to_what_other_values_allow(tmp_path: Path, python: Path) -> None:
+    """The simulation has results as large as values can make them: here more than the stand-in asks for."""
+    other, plain = (emulated(model(tmp_path, how), python) for how in ("reads", ""))
+    simulated = analyzer.analyze(model(tmp_path), batch=8, device="h200", engine="simulate")
+    assert other.peak_allocated == plain.peak_allocated < simulated.peak_allocated
+    assert plain.allocated_range[1] < simulated.peak_allocated <= other.allocated_range[1]
+
+
+def test_bodies_that_run_kernels_are_counted_by_the_nodes_around_them() -> None:
+    """A Loop whose body runs an If with a kernel, and a kernel; a Scan whose body runs on the host; the same in run 2."""
+
+    def kernel(begin: int, end: int, op: str, provider: str = "cuda") -> Kernel:
+        return Kernel(begin, end, op.lower(), op, provider, ())
+
+    run = [
+        (0, 1, "Relu"),
+        (2, 9, "Loop"),
+        (3, 6, "If"),
+        (4, 5, "Exp"),
+        (7, 8, "Neg"),
+        (10, 13, "Scan"),
+        (11, 12, "Abs", "cpu"),
+    ]
+    kernels = [kernel(begin + start, end + start, *what) for start in (0, 20) for begin, end, *what in run]
+    kernels.sort(key=lambda one: one.end)
+    assert SessionRecord([], [], 0, kernels).bodies() == 2
+
+
 def test_what_it_refuses_is_said_in_its_words(tmp_path: Path, python: Path) -> None:
     with pytest.raises(
         RunError, match=r"ONNX Runtime 1\.30\.0 refuses it: .*Load model failed: this one"
@@ -134,6 +162,8 @@ def test_what_it_refuses_is_said_in_its_words(tmp_path: Path, python: Path) -> N
     assert "\x1b" not in error.value.message
     with pytest.raises(RunError, match=r"libnew\.so\.1: no such file"):
         emulated(model(tmp_path, "without_provider"), python)
+    with pytest.raises(RunError, match=r"prefer_nhwc == 0 was false\. No NHWC layout"):
+        emulated(model(tmp_path, "falls_back"), python)
 
 
 def test_sessions_that_are_not_emulated(tmp_path: Path, python: Path) -> None:

@@ -17,6 +17,7 @@ from analyzer.engines.sessions import has_sessions, has_sessions_alone
 from analyzer.errors import MissingDependencyError
 from analyzer.results.estimate import Estimate
 from analyzer_emulation.inference import find_provider
+from analyzer_emulation.launch import find_torch
 
 MIB = 2**20
 SCRIPT = """
@@ -109,6 +110,40 @@ def test_auto_asks_the_provider(model: Path, python: Path) -> None:
     script.write_text(SCRIPT.format(options={}, rows=(8,), how="None"))
     estimate = analyzer.run(script, [str(model)], python=python, device="h200")
     assert estimate.engine == "emulate" and estimate.runtime == "onnxruntime"
+
+
+BESIDE_TORCH = """
+import sys
+import numpy as np
+import onnxruntime as ort
+import torch
+
+session = ort.InferenceSession(sys.argv[1], providers=["CUDAExecutionProvider"])
+for rows in (256, 4096, 256):
+    x = torch.zeros(rows, 1024, device="cuda")
+    y = torch.empty_like(x)
+    binding = session.io_binding()
+    binding.bind_input("x", "cuda", 0, np.float32, tuple(x.shape), x.data_ptr())
+    binding.bind_output("y", "cuda", 0, np.float32, tuple(y.shape), y.data_ptr())
+    session.run_with_iobinding(binding)
+    del x, y
+"""
+
+
+def test_pytorch_and_sessions_share_the_device(model: Path, python: Path) -> None:
+    """The weight's 4 MiB lie in the arena; inputs and outputs are PyTorch's tensors, 4 KiB a row and tensor."""
+    try:
+        find_torch(python)
+    except MissingDependencyError as error:
+        pytest.skip(error.message)
+    script = model.parent / "serve.py"
+    script.write_text(BESIDE_TORCH)
+    estimate = analyzer.emulate(script, [str(model)], python=python, device="h200")
+    assert estimate.incomplete is None and estimate.runtime == "pytorch"
+    assert [row.allocated // MIB for row in estimate.after_runs] == [4, 6, 36, 6, 4]
+    assert estimate.peak_allocated == 36 * MIB
+    assert estimate.after_runs[0].reserved == 4 * MIB < estimate.peak_reserved == 38 * MIB
+    assert any("1 session and 3 requests" in note for note in estimate.notes)
 
 
 def test_a_traced_program_s_sessions_are_not_in_its_figures(tmp_path: Path) -> None:

@@ -23,6 +23,7 @@ _EFFICIENT_LENGTH = 256
 _MASK, _PAST, _LENGTHS, _SCORES = 3, 4, 6, 3
 # Heads of half precision wider than this are summed in float32 (memory-efficient attention).
 _ACCUMULATED = 128
+_ALIGNED = 256  # scores of each kind (attention_impl.cu, GetAttentionScratchSize)
 
 
 @rule("cuda", "com.microsoft.MultiHeadAttention")
@@ -83,8 +84,8 @@ def _onnx_attention(node: Node, graph: RuntimeGraph, settings: KernelSettings) -
 
     Each takes its operands transposed where they are not laid out as it wants (fused: batch, rows, heads;
     unfused: batch, heads, rows), new keys and values too where there is a cache; flash a number a row, and
-    parts of the result where keys are split; unfused the scores twice in float32. A boolean mask becomes
-    numbers, and lengths of keys are counted for a cache.
+    parts of the result where keys are split; unfused the scores twice in float32, in one block. A boolean
+    mask becomes numbers, and lengths of keys are counted for a cache.
     """
     sizes = _sizes(node, graph)
     if sizes is None:
@@ -114,7 +115,8 @@ def _onnx_attention(node: Node, graph: RuntimeGraph, settings: KernelSettings) -
         if flash:
             takes.append(4 * sizes.batch * sizes.heads * sizes.rows)
     else:
-        takes += [4 * sizes.batch * sizes.heads * sizes.rows * sizes.length] * 2
+        scores = 4 * sizes.batch * sizes.heads * sizes.rows * sizes.length
+        takes.append(2 * (-(-scores // _ALIGNED) * _ALIGNED))
         if sizes.rank == 3:
             takes += [sizes.query, sizes.result]
         if (sizes.rank == 3) != past:

@@ -73,6 +73,8 @@ class InferenceSession:
             raise RuntimeError("[ONNXRuntimeError] : 1 : FAIL : Load model failed: this one\x1b[31m")
         if b"without_provider" in self.how:
             sys.stderr.write("Failed to load library here.so with error: libnew.so.1: no such file\n")
+        if b"falls_back" in self.how:
+            print("EP Error /there/cuda.cc:279 X::X(const Y&) prefer_nhwc == 0 was false. No NHWC layout")
         OrtValue.take = self.take
         self.graph = given.get("enable_cuda_graph") == "1"
         self.weight = self.take(4000)
@@ -85,7 +87,8 @@ class InferenceSession:
         self.anew = self.take(8000)
 
     def get_providers(self):
-        return ["CPUExecutionProvider"] if b"without_provider" in self.how else ["CUDAExecutionProvider"]
+        without = b"without_provider" in self.how or b"falls_back" in self.how
+        return ["CPUExecutionProvider"] if without else ["CUDAExecutionProvider"]
 
     def get_inputs(self):
         return [_Input()]
