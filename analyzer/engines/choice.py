@@ -89,7 +89,7 @@ class Emulator(Protocol):
 @dataclass(frozen=True, slots=True)
 class EngineChoice:
     """engine: one of `ENGINES`. python: the Python whose PyTorch is emulated, None: any available
-    one. keep, network: as in `analyzer.run`. Raises OptionError for another engine."""
+    one. keep, network, gpus: as in `analyzer.run`. Raises OptionError for another engine."""
 
     engine: str = "auto"
     python: str | os.PathLike[str] | None = None
@@ -97,6 +97,7 @@ class EngineChoice:
     network: bool = True
     progress: Progress | None = None
     unprotected: bool = False
+    gpus: int | None = None
 
     def __post_init__(self) -> None:
         if self.engine not in ENGINES:

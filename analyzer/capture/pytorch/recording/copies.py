@@ -47,6 +47,34 @@ def to_device(
     return copy
 
 
+class _Between(torch.autograd.Function):
+    """A copy from one GPU to another; its gradient goes back."""
+
+    @staticmethod
+    def forward(ctx: Any, tensor: torch.Tensor, recorder: Recorder, gpu: int, kwargs: Any) -> torch.Tensor:
+        ctx.recorder, ctx.gpu, ctx.dtype = recorder, recorder.storages.gpu_of(tensor), tensor.dtype
+        with recorder.gpus.placing(gpu):
+            return aten._to_copy.default(tensor, device=META, **kwargs)  # type: ignore[no-any-return]
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> Any:  # type: ignore[override]
+        if ctx.recorder.storages.gpu_of(gradient) == ctx.gpu:
+            return gradient, None, None, None
+        kwargs = {} if ctx.dtype is gradient.dtype else {"dtype": ctx.dtype}
+        return _Between.apply(gradient, ctx.recorder, ctx.gpu, kwargs), None, None, None
+
+
+def between(
+    recorder: Recorder, tensor: torch.Tensor, gpu: int, dtype: Any = None, layout: Any = torch.preserve_format
+) -> torch.Tensor:
+    """Copy a tensor to another GPU of the process, whose memory both reach."""
+    kwargs = {**({"dtype": dtype} if dtype else {}), "memory_format": layout}
+    if tensor.requires_grad and torch.is_grad_enabled():
+        return _Between.apply(tensor, recorder, gpu, kwargs)  # type: ignore[no-any-return]
+    with recorder.gpus.placing(gpu):
+        return aten._to_copy.default(tensor, device=META, **kwargs)  # type: ignore[no-any-return]
+
+
 def to_host(recorder: Recorder, tensor: torch.Tensor, dtype: Any = None) -> torch.Tensor:
     """Return the device-to-host copy: a real tensor if its value is known, else a meta tensor on the host."""
     if has_parts(tensor):

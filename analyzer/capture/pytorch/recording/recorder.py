@@ -32,6 +32,7 @@ from analyzer.capture.pytorch.recording.compatible import CompatibleDevices
 from analyzer.capture.pytorch.recording.current_stream import Current
 from analyzer.capture.pytorch.recording.failing import FailedCall
 from analyzer.capture.pytorch.recording.fan_in import FanIn, Formula
+from analyzer.capture.pytorch.recording.gpus import Gpus
 from analyzer.capture.pytorch.recording.memory import Memory
 from analyzer.capture.pytorch.recording.meta_cache import MetaCache
 from analyzer.capture.pytorch.recording.parts import PLAIN, has_parts, inside, unwraps_itself
@@ -40,7 +41,7 @@ from analyzer.capture.pytorch.recording.refused import reason
 from analyzer.capture.pytorch.recording.schema import Schema
 from analyzer.capture.pytorch.recording.storages import Storages
 from analyzer.capture.pytorch.recording.twins import Twins
-from analyzer.graph import Argument, Category, Graph, Operator, Phase, Run, TensorMeta
+from analyzer.graph import STREAMS, Argument, Category, Graph, Operator, Phase, Run, TensorMeta
 from analyzer.values.budget import SMALL_ELEMENTS, Effort
 from analyzer.values.calls import DispatchedCall
 from analyzer.values.known import KnownValues
@@ -106,8 +107,7 @@ class Recorder(TorchDispatchMode):
         # while it is open.
         self.described: Callable[[str], bool] = lambda _: False
         self.believing: Callable[[], AbstractContextManager[None]] = nullcontext
-        self.gpu = torch.device("cuda", 0)  # the one there is for the program
-        self.gpu_count = 1  # what it is told there is; others belong to other ranks
+        self.gpus = Gpus()
         self.phases: Callable[[], Phase] | None = None  # who tells the phase, where no step does
         self.step = 0
         self.handle: Callable[[str], int] = lambda _: (
@@ -123,9 +123,11 @@ class Recorder(TorchDispatchMode):
         self.size_questions: AskedSizes | None = None  # who listens to what is asked about sizes
         self._twins = Twins()
         self._known_values = KnownValues(self._twins, self.note)
-        self.streams = Current()
+        self.streams = Current(self.gpus)
         self.places = Places(self.streams, _STEP)
-        self.storages = Storages(self.places, self.streams, self._known_values, self._twins, memory)
+        self.storages = Storages(
+            self.places, self.streams, self._known_values, self._twins, memory, self.gpus
+        )
         self.values = ProgramValues(self.places, self.storages, self._known_values, self._twins, self.note)
         compatible.known = self.values.known
         self.operators: list[Operator] = []
@@ -143,6 +145,11 @@ class Recorder(TorchDispatchMode):
         self._closed = False
         if memory is not None:
             memory.attach(self.storages.all, self.operators)
+
+    @property
+    def gpu(self) -> torch.device:
+        """The current GPU."""
+        return self.gpus.device()
 
     # -- who has needs of their own
 
@@ -228,15 +235,32 @@ class Recorder(TorchDispatchMode):
                 if self.ended is not None:
                     raise SystemExit(self.ended.code)
                 if not self.several_threads:
-                    return self._called(func, args, kwargs or {})
+                    return self._called_there(func, args, kwargs or {})
                 if self._closed:
                     raise SystemExit  # a daemon's thread that the program has outlived
                 with self._one_at_a_time:
-                    return self._called(func, args, kwargs or {})
+                    return self._called_there(func, args, kwargs or {})
             except Exception as error:
                 if self.failed_call is None or self.failed_call.error != id(error):
                     self.failed_call = FailedCall.of(error, func, args, kwargs or {}, self.places.line())
                 raise
+
+    def _called_there(self, func: Any, args: Any, kwargs: Any) -> Any:
+        """Run an operator on the GPU it belongs to."""
+        if not self.gpus.several:
+            return self._called(func, args, kwargs)
+        with self.gpus.placing(self._gpu_among(args, kwargs)):
+            return self._called(func, args, kwargs)
+
+    def _gpu_among(self, args: Any, kwargs: Any) -> int | None:
+        """Return the GPU of the first tensor that lies on one, which is the operator's; None where the call
+        itself names the device, or no tensor says."""
+        if kwargs.get("device") is not None:
+            return None
+        for value in tree_iter((args, kwargs)):
+            if isinstance(value, torch.Tensor) and (gpu := self.storages.gpu_of(value)) is not None:
+                return gpu
+        return None
 
     def _called(self, func: Any, args: Any, kwargs: Any) -> Any:
         """Run an operator and record it if it reaches the device."""
@@ -355,7 +379,8 @@ class Recorder(TorchDispatchMode):
 
     def record(self, func: Any, args: Any, kwargs: Any, out: Any) -> None:
         """Record an operator that has run; changed values are known already."""
-        self._record(self._schema(func), args, kwargs, out, values=False)
+        with self.gpus.placing(self._gpu_among(args, kwargs) if self.gpus.several else None):
+            self._record(self._schema(func), args, kwargs, out, values=False)
 
     def plain(self, func: Any, args: Any, kwargs: Any) -> Any:
         """Run and record an operator without its registered handler."""
@@ -419,11 +444,12 @@ class Recorder(TorchDispatchMode):
             self.step,
             module,
             source,
-            stream=self.streams.now(),
+            stream=self.streams.now() % STREAMS,
             settings=schema.settings(),
             handle=self.handle(schema.name) if self.several_threads else 0,
             names=schema.names,
             checkpointing=self.places.checkpointing() if self.places.checkpoints != (0, 0) else (0, 0),
+            gpu=self.gpus.making() if self.gpus.several else 0,
         )
         storages.bounded = False
         self.operators.append(operator)
