@@ -13,23 +13,29 @@ from analyzer.analysis import Analysis
 from analyzer.results.estimate import DeviceRow, Estimate
 
 
-def with_devices(analyses: Sequence[Analysis]) -> Analysis:
-    """Return the analysis of the GPU that decides, with a row of each. analyses: of all, by number."""
-    rows = tuple(_row(number, analysis.estimate) for number, analysis in enumerate(analyses))
-    fullest = max(analyses, key=lambda one: _weight(one.estimate))
-    return replace(fullest, estimate=replace(fullest.estimate, devices=rows))
-
-
-def _weight(estimate: Estimate) -> tuple[bool, int, int]:
-    return estimate.out_of_memory is not None, estimate.device_used, estimate.peak_allocated
-
-
-def _row(number: int, estimate: Estimate) -> DeviceRow:
-    return DeviceRow(
-        number,
-        estimate.device,
-        estimate.peak_allocated,
-        estimate.peak_reserved,
-        estimate.device_used,
-        estimate.out_of_memory is not None,
+def fullest_of(estimates: Sequence[Estimate]) -> Estimate:
+    """Return the estimate of the GPU that decides, with a row of each. estimates: of all, by number; the only
+    one as it is."""
+    if len(estimates) == 1:
+        return estimates[0]
+    rows = tuple(
+        DeviceRow(
+            number,
+            estimate.device,
+            estimate.peak_allocated,
+            estimate.peak_reserved,
+            estimate.device_used,
+            estimate.out_of_memory is not None,
+        )
+        for number, estimate in enumerate(estimates)
     )
+    fullest = replace(estimates[0], devices=rows).fullest
+    assert fullest is not None
+    return replace(estimates[fullest.number], devices=rows)
+
+
+def with_devices(analyses: Sequence[Analysis]) -> Analysis:
+    """Return the analysis of the GPU that decides, with a row of each."""
+    estimate = fullest_of([analysis.estimate for analysis in analyses])
+    assert estimate.fullest is not None
+    return replace(analyses[estimate.fullest.number], estimate=estimate)

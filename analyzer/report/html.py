@@ -356,7 +356,16 @@ def _tables(estimate: Estimate, view: View) -> list[str]:
         for mark in sentences.marks_so_far(estimate)
     )
     left = [(page.text(name), *map(size, figures)) for name, *figures in sentences.rows_after_runs(estimate)]
+    gpus = [(page.text(name), *map(size, figures)) for name, *figures in sentences.rows_of_devices(estimate)]
     return [
+        *(
+            (
+                page.heading("Each GPU"),
+                page.table(("GPU", "allocated", "reserved", "of the device"), gpus, (1, 2, 3)),
+            )
+            if gpus
+            else ()
+        ),
         '<div class="unscripted">',
         page.heading("Largest tensors at the peak"),
         page.table(

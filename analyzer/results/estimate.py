@@ -359,6 +359,13 @@ class Estimate:
         return self.tensors[:n]
 
     @property
+    def fullest(self) -> DeviceRow | None:
+        """Row of the GPU that decides, of which all figures are: the one that ran out of memory, else the one
+        that is fullest; None of a process with one."""
+        order = [(row.out_of_memory, row.device_used, row.peak_allocated) for row in self.devices]
+        return self.devices[order.index(max(order))] if order else None
+
+    @property
     def peak_request(self) -> Origin | None:
         """Origin of the request that reached the peak; None if there was none or it was not kept."""
         place = bisect_left(self.allocations.born, self.peak_event)
