@@ -180,7 +180,8 @@ class FakeCuda(TorchFunctionMode):
         if self._host is not None and torch.is_grad_enabled():
             args, kwargs = self._host.together(func, args, kwargs)
         if self._recorder.gpus.several:
-            with self._recorder.gpus.placing(self._gpu_among(args) if gpu is None else gpu):
+            said = kwargs.get("device") is not None
+            with self._recorder.gpus.placing(gpu if said else self._gpu_among(args)):
                 return func(*args, **kwargs)
         return func(*args, **kwargs)
 

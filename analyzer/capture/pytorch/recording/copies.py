@@ -53,8 +53,7 @@ class _Between(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, tensor: torch.Tensor, recorder: Recorder, gpu: int, kwargs: Any) -> torch.Tensor:
         ctx.recorder, ctx.gpu, ctx.dtype = recorder, recorder.storages.gpu_of(tensor), tensor.dtype
-        with recorder.gpus.placing(gpu):
-            return aten._to_copy.default(tensor, device=META, **kwargs)  # type: ignore[no-any-return]
+        return _copied(recorder, tensor, gpu, kwargs)
 
     @staticmethod
     def backward(ctx: Any, gradient: torch.Tensor) -> Any:  # type: ignore[override]
@@ -71,7 +70,11 @@ def between(
     kwargs = {**({"dtype": dtype} if dtype else {}), "memory_format": layout}
     if tensor.requires_grad and torch.is_grad_enabled():
         return _Between.apply(tensor, recorder, gpu, kwargs)  # type: ignore[no-any-return]
-    with recorder.gpus.placing(gpu):
+    return _copied(recorder, tensor, gpu, kwargs)
+
+
+def _copied(recorder: Recorder, tensor: torch.Tensor, gpu: int, kwargs: Any) -> torch.Tensor:
+    with torch._C.DisableTorchFunction(), recorder.gpus.placing(gpu):  # which believes in one "meta"
         return aten._to_copy.default(tensor, device=META, **kwargs)  # type: ignore[no-any-return]
 
 
