@@ -7,7 +7,9 @@
    it ends; the next thread takes that one over. So workspaces, which belong to handles, are as many as
    threads that live at once. A thread that ends here, where nothing is computed, before the next is started
    may be at work there still: its handle is taken over only where the main thread ran an operator, or waited
-   for a thread, in between. A handle is of one GPU.
+   for a thread, in between. A handle is of one GPU. Of several GPUs' threads the one on which autograd works
+   for a GPU takes over a handle, too, where one was given back before its first backward pass: so replicas
+   of `nn.DataParallel`, whose threads end, leave theirs to it.
 4. An operation that the analysis cannot follow ends the program, in whichever thread it is. An error of the
    program's own ends the thread it happens in, as in any program.
 5. The program is over when all its threads are that are no daemons.
@@ -28,6 +30,7 @@ from typing import TYPE_CHECKING, Any
 
 from analyzer.capture.pytorch.patches import replaced
 from analyzer.errors import AnalyzerError
+from analyzer.graph import Phase
 
 if TYPE_CHECKING:
     from analyzer.capture.pytorch.recording.recorder import Recorder
@@ -60,6 +63,10 @@ class Handles:
         self._count += 1
         return self._count
 
+    def has_free(self, start: int) -> bool:
+        """Return whether one was given back before a moment."""
+        return any(moment < start for _, moment in self._free)
+
     def give(self, number: int, moment: int) -> None:
         """Return the handle number of a thread that ended at this moment."""
         self._free.append((number, moment))
@@ -76,6 +83,7 @@ class Threads:
         self._handles: defaultdict[int, Handles] = defaultdict(Handles)  # by GPU
         # Counts what orders threads: operators of the main thread's, and waits for a thread.
         self._moment = 0
+        self._autograd: dict[int, int] = {}  # handles of autograd's threads by GPU
         self._follower = threading.get_ident()
         self._users: defaultdict[int, set[int | None]] = defaultdict(set)  # live threads that used a GPU
         self._ended_by: BaseException | None = None
@@ -151,13 +159,22 @@ class Threads:
             self._moment += 1
         elif not place.in_order and self._is_shared(gpu, thread):
             self._recorder.note(ORDER)
+        if self._recorder.gpus.several and self._recorder.places.phase is Phase.BACKWARD:
+            return self._of_autograd(operator, gpu)
         handle = place.handles.get(gpu)
         if handle is None:
             if not operator.partition("::")[2].startswith(_LIBRARIES):
                 return 0
             handle = 0 if thread == self._follower else self._handles[gpu].take(place.start)
             place.handles[gpu] = handle
-        return handle
+        return 0 if self._recorder.places.phase is Phase.BACKWARD else handle
+
+    def _of_autograd(self, operator: str, gpu: int) -> int:
+        """Return the handle number of a GPU's autograd thread; 0: one of its own."""
+        if gpu not in self._autograd and operator.partition("::")[2].startswith(_LIBRARIES):
+            handles = self._handles[gpu]
+            self._autograd[gpu] = handles.take(self._moment) if handles.has_free(self._moment) else 0
+        return self._autograd.get(gpu, 0)
 
     def _is_shared(self, gpu: int, thread: int) -> bool:
         """Return whether several threads that live at the same time ask a GPU for memory."""

@@ -187,6 +187,8 @@ class Placement:
         gpu = None if device is None else gpus.named(device)
         to_gpu = gpu is not None
         if device is not None and not to_gpu and torch.device(device).type == "meta":
+            if self.is_meta(tensor) and dtype in (None, tensor.dtype) and not kwargs.get("copy"):
+                return tensor
             with self._recorder.storages.making_nowhere():
                 return torch.empty_like(tensor, dtype=dtype, device=META)
         if device is not None and self.is_meta(tensor):
