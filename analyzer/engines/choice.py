@@ -113,6 +113,11 @@ class EngineChoice:
         job: Rank | None = None,
     ) -> Answer:
         """Analyse a whole program, as one rank of a job. Raises AnalyzerError."""
+        if (self.gpus or 1) > 1 and job is not None and job.world_size > 1:
+            raise OptionError(
+                "ranks of a job have one GPU each",
+                "leave --gpus out for ranks, or --nproc-per-node for one process of several GPUs",
+            )
         sessions = has_sessions(script)
         alone = sessions and has_sessions_alone(script)
 

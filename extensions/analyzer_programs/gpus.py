@@ -37,6 +37,8 @@ class LiveGpus:
         self.lives = tuple(lives)
         self._storages: Sequence[Any] = ()
         self._operators: Sequence[Operator] = ()
+        # Streams of others that use a GPU's memory.
+        self._used: list[set[int]] = [set() for _ in lives]
 
     def at(self, gpu: int) -> Live:
         """Return the memory of one GPU."""
@@ -70,9 +72,15 @@ class LiveGpus:
                 self._follow(self._operators[operator].gpu, moment)
             case StreamUse(storage, stream):
                 gpu = self._storages[storage].gpu
+                if stream // STREAMS != gpu:
+                    self._used[gpu].add(stream)
                 self._follow(gpu, StreamUse(storage, _on(gpu, stream)))
             case StreamWait(None, by, gpu):
                 self._follow(gpu, moment)
+                for other, streams in enumerate(self._used):
+                    for stream in sorted(streams):
+                        if stream // STREAMS == gpu:
+                            self._follow(other, StreamWait(_on(other, stream), by))
             case StreamWait(stream, by):
                 for gpu in range(len(self.lives)):
                     one = None if stream is None else _on(gpu, stream)

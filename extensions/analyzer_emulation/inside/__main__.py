@@ -38,7 +38,7 @@ class Watch:
         job = self._job
         recorder = beside("record").OperatorRecorder
         self.recorder = recorder(
-            job["kernels"], job["device"], job["assume"], job["until"], job["history"], job["gpus"]
+            job["kernels"], job["device"], job["assume"], job["until"], job["history"], job.get("gpus", 1)
         )
 
     def begin_sessions(self, onnxruntime: Any) -> None:

@@ -143,12 +143,11 @@ class FakeCuda(TorchFunctionMode):
         if func in MAKING_SPARSE and self._host is not None:
             args = self._host.bare(args)
         handler = self._handlers.get(func)
+        if handler is not None and self._recorder.gpus.several:
+            with self._recorder.gpus.placing(self._gpu_among(args)):
+                return self._handled(handler, types, args, kwargs)
         if handler is not None:
-            if types and not _UNINITIALIZED.isdisjoint(types):
-                # Such a parameter refuses what a handler asks it for in turn.
-                with torch._C.DisableTorchFunctionSubclass():
-                    return handler(*args, **kwargs)
-            return handler(*args, **kwargs)
+            return self._handled(handler, types, args, kwargs)
         if kwargs and kwargs.pop("pin_memory", False):
             return Pinned.mark(self.__torch_function__(func, types, args, kwargs))
         # PyTorch's own mode for it comes later than this one.
@@ -184,6 +183,14 @@ class FakeCuda(TorchFunctionMode):
             with self._recorder.gpus.placing(gpu if said else self._gpu_among(args)):
                 return func(*args, **kwargs)
         return func(*args, **kwargs)
+
+    @staticmethod
+    def _handled(handler: Callable[..., Any], types: Any, args: Any, kwargs: Any) -> Any:
+        if types and not _UNINITIALIZED.isdisjoint(types):
+            # Such a parameter refuses what a handler asks it for in turn.
+            with torch._C.DisableTorchFunctionSubclass():
+                return handler(*args, **kwargs)
+        return handler(*args, **kwargs)
 
     def _gpu_among(self, args: Any) -> int | None:
         """Return the GPU of the first tensor among a call's arguments, or in its first list of tensors."""
