@@ -31,8 +31,8 @@ class Request:
     """A request for another process, in plain values: a script with arguments or a target, the Python that
     runs it, and `jobs.describe`'s options.
 
-    packages: folders it may import from after its own. keep, network, unprotected, gpus: as in `analyzer.run`.
-    job: the fields of `Rank`.
+    packages: folders it may import from after its own. keep, network, unprotected, gpus: as in
+    `analyzer.run`. job: the fields of `Rank`.
     """
 
     words: str

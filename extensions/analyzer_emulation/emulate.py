@@ -92,9 +92,10 @@ def followed(
     """Return what a program takes of a GPU, as one rank of a job.
 
     python: the Python (or its environment's folder) whose PyTorch runs it; None: this one. environment:
-    variables it sees besides its own. gpus: so many there are for it, where it is no job of ranks. When the rank asked for ends, the others are ended, and so does one
-    that fails (RunError). Raises OptionError, MissingDependencyError, and RunError where the process was
-    ended from outside. A program that raises gives the estimate up to there (`Estimate.incomplete`).
+    variables it sees besides its own. gpus: so many there are for it, where it is no job of ranks. When the
+    rank asked for ends, the others are ended, and so does one that fails (RunError). Raises OptionError,
+    MissingDependencyError, and RunError where the process was ended from outside. A program that raises gives
+    the estimate up to there (`Estimate.incomplete`).
     """
     profile, note = resolve(options.device)
     record, doubts, notes = _recorded(program, options, profile, python, environment, job, gpus)

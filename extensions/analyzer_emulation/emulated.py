@@ -117,8 +117,8 @@ def of_script(
     packages: Sequence[Path] = (),
     gpus: int | None = None,
 ) -> Emulated:
-    """Emulate a script. until, gpus: as in `analyzer.run`; packages: folders it may import from behind its own.
-    Raises AnalyzerError; OptionError for what means something for targets alone."""
+    """Emulate a script. until, gpus: as in `analyzer.run`; packages: folders it may import from behind its
+    own. Raises AnalyzerError; OptionError for what means something for targets alone."""
     usual = Options()
     for field in fields(Options):
         if field.name not in OF_SCRIPTS and getattr(options, field.name) != getattr(usual, field.name):

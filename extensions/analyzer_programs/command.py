@@ -112,7 +112,12 @@ def _with_ways_out(
     metavar="R|all",
     help="The rank to simulate; all: one after another, the worst decides.",
 )
-@click.option("--gpus", type=click.IntRange(1, 16), metavar="N", help="GPUs of one process; else as it names.")
+@click.option(
+    "--gpus",
+    type=click.IntRange(1, 16),
+    metavar="N",
+    help="GPUs that one process sees; without it one, or as many as it names.",
+)
 @click.option("--no-advice", is_flag=True, help="Do not search for changes that make a program fit.")
 @engine_options
 @sandbox_options

@@ -246,9 +246,7 @@ def concluded(
     """Return the analysis of a followed program: of several GPUs that of the one that decides, with all of
     them in `Estimate.devices`. notes: notes to add."""
     if followed.lives:
-        analyses = [
-            concluded(part, options, name, one, notes, limit) for part in _by_gpu(followed)
-        ]
+        analyses = [concluded(part, options, name, one, notes, limit) for part in _by_gpu(followed)]
         return with_devices(analyses)
     ran, one = followed.ran, one or Rank()
     graph = _awaited(ran)

@@ -177,8 +177,7 @@ PATCHES: dict[str, Patch] = {
         for name in ("_accelerator_exchangeDevice", "_accelerator_maybeExchangeDevice")
     },
     **{
-        f"torch.cuda.nccl.{name}": Patch("NCCL between the GPUs of one process sends nothing, and a CPU build "
-                                         "has none")
+        f"torch.cuda.nccl.{name}": Patch("NCCL between GPUs of one process; a CPU build has none")
         for name in ("is_available", "all_reduce", "reduce", "broadcast", "all_gather", "reduce_scatter")
     },
     "torch.nn.parallel._functions._get_stream": Patch("the stream inputs are copied on is made once a "

@@ -114,8 +114,8 @@ class Enough(BaseException):
 
 
 class OfGpu:
-    """What is recorded of one GPU of the process. requests: so many were made; steps, freed_by_steps: requests
-    and frees until each optimizer step; roles: {request count: {address: category}}."""
+    """What is recorded of one GPU of the process. requests: so many were made; steps, freed_by_steps:
+    requests and frees until each optimizer step; roles: {request count: {address: category}}."""
 
     def __init__(self, number: int) -> None:
         self.number = number

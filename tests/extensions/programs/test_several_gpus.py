@@ -34,9 +34,7 @@ def requests(folder: Path, text: str, gpus: int = 2) -> list[Sizes]:
         [
             (event.nbytes // MIB, event.stream)
             for event in live.prediction(graph_of(found.ran.graph, gpu)).events
-            if isinstance(event, Malloc)
-            and event.nbytes >= MIB
-            and event.category is not Category.WORKSPACE
+            if isinstance(event, Malloc) and event.nbytes >= MIB and event.category is not Category.WORKSPACE
         ]
         for gpu, live in enumerate(found.lives)
     ]

@@ -5,8 +5,8 @@
    stream's pools; tensors on the GPU are taken as they are.
 2. `scatter` copies a chunk to each GPU; one that lies there is taken as it is, a part of the whole.
 3. `gather` makes one tensor and copies the parts into it, channels-last where all of them are.
-4. `broadcast` makes a contiguous tensor on each other GPU, which NCCL writes into. `broadcast_coalesced` joins
-   tensors of a type before that, until they have `buffer_size` bytes; the results are parts of what was sent.
+4. `broadcast` makes a contiguous tensor on each other GPU, which NCCL writes into. `broadcast_coalesced`
+   joins tensors of a type, until they have `buffer_size` bytes; its results are parts of what was sent.
 5. `reduce_add` makes one tensor, which NCCL writes into (`torch/nn/parallel/comm.py`).
 6. A replica that runs in a thread has that thread's handles of the libraries (`threads.py`).
 

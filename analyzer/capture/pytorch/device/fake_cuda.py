@@ -122,8 +122,8 @@ class FakeCuda(TorchFunctionMode):
         """Return the values as an array. Raises what PyTorch does where it refuses (`tensor_numpy.cpp`)."""
         if not force and self._on_gpu(tensor):
             raise TypeError(
-                f"can't convert {self._placement.gpu_of(tensor)} device type tensor to numpy. Use Tensor.cpu()"
-                " to copy the tensor to host memory first."
+                f"can't convert {self._placement.gpu_of(tensor)} device type tensor to numpy. Use"
+                " Tensor.cpu() to copy the tensor to host memory first."
             )
         if not force and torch.is_grad_enabled() and tensor.requires_grad:
             raise RuntimeError(

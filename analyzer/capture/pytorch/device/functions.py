@@ -235,8 +235,8 @@ class _Answers:
             "accelerator.set_device_idx": self._set_current,
             "accelerator.is_available": _says(True),
             "accelerator.device_count": lambda: recorder.gpus.count,
-            "accelerator.current_device_index": lambda: recorder.gpus.index(),
-            "accelerator.current_device_idx": lambda: recorder.gpus.index(),
+            "accelerator.current_device_index": lambda *_: recorder.gpus.index(),
+            "accelerator.current_device_idx": lambda *_: recorder.gpus.index(),
             "_C._get_accelerator": _says(CUDA_TYPE),
         }
 

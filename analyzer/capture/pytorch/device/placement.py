@@ -1,7 +1,7 @@
 """Where tensors lie, as Python sees it, and what moves them between the host and the GPU.
 
-1. A meta tensor answers the GPU it lies on when Python asks for its device, unless its storage is known to be in host memory (a model or batch not moved yet), or the program itself
-   made it a meta tensor.
+1. A meta tensor answers the GPU it lies on when Python asks for its device, unless its storage is known to
+   be in host memory (a model or batch not moved yet), or the program itself made it a meta tensor.
 2. `tensor.to("cuda")` of a host tensor is a copy with the same strides (`aten::_to_copy`), as the transfer
    is.
 3. `tensor.to("cuda:1")` of a tensor on another GPU makes one there with its strides, and copies into it; its

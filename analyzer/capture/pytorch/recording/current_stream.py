@@ -1,7 +1,7 @@
 """Which stream is current: what every operator runs on (`streams.py`).
 
-Streams are numbered from 0 on each GPU, and the GPU's number times `STREAMS` added, so that a number is of one
-GPU. Each thread has a current stream of each.
+Streams are numbered from 0 on each GPU, and the GPU's number times `STREAMS` is added, so that a number is of
+one GPU. Each thread has a current stream of each.
 """
 
 from __future__ import annotations

@@ -27,6 +27,7 @@ from torch.utils._pytree import tree_iter, tree_map
 
 from analyzer.capture.pytorch.recording import autocasting
 from analyzer.capture.pytorch.recording.answers import ProgramValues
+from analyzer.capture.pytorch.recording.arguments import reaches_device, tensors_again
 from analyzer.capture.pytorch.recording.asked_sizes import AskedSizes
 from analyzer.capture.pytorch.recording.compatible import CompatibleDevices
 from analyzer.capture.pytorch.recording.current_stream import Current
@@ -265,9 +266,9 @@ class Recorder(TorchDispatchMode):
     def _called(self, func: Any, args: Any, kwargs: Any) -> Any:
         """Run an operator and record it if it reaches the device."""
         schema = self._schemas.get(id(func)) or self._schema(func)
-        if schema.skip or not (_reaches_device(args, kwargs) or self._exchanges(schema)):
+        if schema.skip or not (reaches_device(args, kwargs) or self._exchanges(schema)):
             if args and type(args[0]) in _NUMBERS:
-                args = _tensors_again(func, args)
+                args = tensors_again(func, args)
             return func(*args, **kwargs)
         if self.phases is not None:
             self.places.phase = self.phases()
@@ -481,33 +482,3 @@ class Recorder(TorchDispatchMode):
             guards=() if self.size_questions is None else tuple(self.size_questions.guards),
             alike=self.compatible.capabilities,
         ).check()
-
-
-def _tensors_again(func: Any, args: Any) -> tuple[Any, ...]:
-    """Arguments, with tensors where the operator wants them: TorchScript's constants come as plain numbers,
-    which few operators take (`should_allow_numbers_as_tensors`, `torch/csrc/utils/python_arg_parser.cpp`)."""
-    wanted = (isinstance(argument.type, torch.TensorType) for argument in func._schema.arguments)
-    return tuple(
-        torch.scalar_tensor(value, dtype=torch.float64 if type(value) is float else None)
-        if tensor and type(value) in _NUMBERS
-        else value
-        for value, tensor in zip(args, wanted, strict=False)
-    )
-
-
-def _reaches_device(args: Any, kwargs: Any) -> bool:
-    """Return whether a call concerns the device: by a tensor argument or the device it names."""
-    for value in args:
-        if isinstance(value, torch.Tensor):
-            if value.is_meta:
-                return True
-        elif isinstance(value, (list, tuple)) and any(
-            isinstance(part, torch.Tensor) and part.is_meta for part in value
-        ):
-            return True
-    if not kwargs:
-        return False
-    device = kwargs.get("device")
-    return (device is not None and device.type in ("cuda", "meta")) or _reaches_device(
-        tuple(kwargs.values()), _NO_KWARGS
-    )
