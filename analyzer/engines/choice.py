@@ -121,10 +121,13 @@ class EngineChoice:
         sessions = has_sessions(script)
         alone = sessions and has_sessions_alone(script)
 
+        counts = [self.gpus]  # and those that the program turns out to name
+
         def trace() -> Answer:
             follow = extensions.required("engines", "trace", "a whole program")
             analysis, error = follow(script, args, options, environment, until, job, self)
             analysis = diagnosed(analysis)
+            counts.append(len(analysis.estimate.devices) or self.gpus)
             if sessions:
                 estimate = replace(analysis.estimate, caveats=(*analysis.estimate.caveats, _SESSIONS))
                 analysis = replace(analysis, estimate=estimate)
@@ -133,7 +136,9 @@ class EngineChoice:
         several = job is not None and job.world_size > job.local_world_size
         return self._answer(
             trace,
-            lambda emulator: emulator.of_program(self, script, args, options, environment, until, job),
+            lambda emulator: emulator.of_program(
+                replace(self, gpus=counts[-1]), script, args, options, environment, until, job
+            ),
             "jobs of several machines" if several and not alone else "",
             at_once=alone,
         )

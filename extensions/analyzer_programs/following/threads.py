@@ -7,9 +7,9 @@
    it ends; the next thread takes that one over. So workspaces, which belong to handles, are as many as
    threads that live at once. A thread that ends here, where nothing is computed, before the next is started
    may be at work there still: its handle is taken over only where the main thread ran an operator, or waited
-   for a thread, in between. A handle is of one GPU. Of several GPUs' threads the one on which autograd works
-   for a GPU takes over a handle, too, where one was given back before its first backward pass: so replicas
-   of `nn.DataParallel`, whose threads end, leave theirs to it.
+   for a thread, in between. A handle is of one GPU. Of several GPUs the main thread takes over a handle, too,
+   and so does the one on which autograd works for a GPU: so replicas of `nn.DataParallel`, whose threads end,
+   leave theirs to them.
 4. An operation that the analysis cannot follow ends the program, in whichever thread it is. An error of the
    program's own ends the thread it happens in, as in any program.
 5. The program is over when all its threads are that are no daemons.
@@ -165,16 +165,22 @@ class Threads:
         if handle is None:
             if not operator.partition("::")[2].startswith(_LIBRARIES):
                 return 0
-            handle = 0 if thread == self._follower else self._handles[gpu].take(place.start)
+            is_main = thread == self._follower
+            handle = self._left(gpu) if is_main else self._handles[gpu].take(place.start)
             place.handles[gpu] = handle
         return 0 if self._recorder.places.phase is Phase.BACKWARD else handle
 
     def _of_autograd(self, operator: str, gpu: int) -> int:
         """Return the handle number of a GPU's autograd thread; 0: one of its own."""
         if gpu not in self._autograd and operator.partition("::")[2].startswith(_LIBRARIES):
-            handles = self._handles[gpu]
-            self._autograd[gpu] = handles.take(self._moment) if handles.has_free(self._moment) else 0
+            self._autograd[gpu] = self._left(gpu)
         return self._autograd.get(gpu, 0)
+
+    def _left(self, gpu: int) -> int:
+        """Return the number of a handle that a thread gave back; 0: a new one. Of one GPU it is new."""
+        handles = self._handles[gpu]
+        is_free = self._recorder.gpus.several and handles.has_free(self._moment)
+        return handles.take(self._moment) if is_free else 0
 
     def _is_shared(self, gpu: int, thread: int) -> bool:
         """Return whether several threads that live at the same time ask a GPU for memory."""
