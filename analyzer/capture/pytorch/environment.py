@@ -70,7 +70,7 @@ def cuda_environment(
     with without_compiler(), cuda_choices(compatible) as choices, cuda_autocast():
         recorder = Recorder(memory, compatible)
         recorder.described = described
-        recorder.gpus.provide(gpus)
+        recorder.gpus.provide(gpus, device.reaches_peers)
         recorder.choose(
             {**choices, **FUSED, **embedding_bags.CHOICES}, {**quantized.CHOICES, **detection.CHOICES}
         )

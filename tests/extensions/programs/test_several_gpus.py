@@ -23,11 +23,11 @@ MIB = 2**20
 Sizes = list[tuple[int, int]]
 
 
-def requests(folder: Path, text: str, gpus: int = 2) -> list[Sizes]:
+def requests(folder: Path, text: str, gpus: int = 2, device: str = "h200") -> list[Sizes]:
     """MiB and stream of every request of each GPU; of libraries' workspaces none, nor what is smaller."""
     script = folder / "program.py"
     script.write_text("import torch\nfrom torch import nn\nx = torch.zeros(2**18)\n" + text)
-    found = watched(script, [], Options(device="h200"), {}, gpus=gpus)
+    found = watched(script, [], Options(device=device), {}, gpus=gpus)
     if found.ran.error is not None:
         raise found.ran.error
     return [
@@ -117,6 +117,21 @@ assert d.stride() == (1, 2**18)
     )
     assert [size for size, _ in first] == [2, 1]
     assert [size for size, _ in second] == [4, 4, 2]
+
+
+def test_gpus_that_do_not_reach_each_other_copy_through_contiguous_tensors(tmp_path: Path) -> None:
+    text = """
+assert not torch.cuda.can_device_access_peer(0, 1)
+a = torch.zeros(2, 2**18, device="cuda:0")
+b = a.to("cuda:1")
+c = a.to("cuda:1", torch.float64)
+d = a.to("cuda:1", torch.float64, non_blocking=True)
+b[:, ::2].copy_(a[:, ::2])
+"""
+    first, second = requests(tmp_path, text, device="rtx4090")
+    # Converted behind a copy that waits, before one that does not; a view's elements side by side.
+    assert [size for size, _ in first] == [2, 4, 1]
+    assert [size for size, _ in second] == [2, 4, 2, 4, 1]
 
 
 def test_streams_are_numbered_on_each_gpu(tmp_path: Path) -> None:

@@ -197,7 +197,7 @@ class _Answers:
             "cuda.get_device_properties": compatible.alone(_says(_properties(device))),
             "cuda.is_bf16_supported": _takes_bfloat16(recorder),
             "cuda.is_tf32_supported": lambda *_, **__: compatible.decided(_is_ampere),
-            "cuda.can_device_access_peer": lambda *_, **__: recorder.gpus.count > 1,
+            "cuda.can_device_access_peer": lambda *_, **__: recorder.gpus.count > 1 and recorder.gpus.peers,
             "cuda.get_arch_list": lambda: list(architectures),
             "cuda.get_gencode_flags": lambda: " ".join(
                 f"-gencode {name.replace('sm', 'compute', 1)},code={name}" for name in architectures

@@ -6,8 +6,6 @@
    is.
 3. `tensor.to("cuda:1")` of a tensor on another GPU makes one there with its strides, and copies into it; its
    gradient is copied back the same way (`_to_copy_backward`, `torch/csrc/autograd/FunctionsManual.cpp`).
-   Kernels copy between GPUs that reach each other's memory, without further tensors (`Copy.cu`,
-   `copy_requires_temporaries`).
 4. Adam counts its steps in tensors on the host; up to torch 2.11 they lie on PyTorch's default device, where
    one is set (`torch/optim/adam.py` of 2.11 and 2.13; 2.12 is taken to be as 2.13). It is the release that
    figures are of that counts, not the one that is installed.
@@ -199,7 +197,7 @@ class Placement:
                 return to_device(self._recorder, tensor, dtype, kwargs.get("memory_format"), waits)
         if gpu is not None and gpus.several and self._recorder.storages.gpu_of(tensor) not in (None, gpu):
             layout = kwargs.get("memory_format") or torch.preserve_format
-            return between(self._recorder, tensor, gpu, dtype, layout)
+            return between(self._recorder, tensor, gpu, dtype, layout, not kwargs.get("non_blocking"))
         if device is not None and not to_gpu and self.on_gpu(tensor) and torch.device(device).type == "cpu":
             if tensor.requires_grad and torch.is_grad_enabled():
                 return tensor.to("cpu", **({} if dtype is None else {"dtype": dtype}))  # by way of autograd

@@ -48,12 +48,14 @@ class Gpus:
     def __init__(self) -> None:
         self.first, self.count, self.here = 0, 1, 1
         self.several = False
+        self.peers = True  # each reads the others' memory
         self._thread = _OfThread()
         self.of_node: Callable[[], int | None] = lambda: None
 
-    def provide(self, count: int) -> None:
-        """Let there be so many GPUs, all of them this process's."""
+    def provide(self, count: int, peers: bool) -> None:
+        """Let there be so many GPUs, all of them this process's. peers: each reads the others' memory."""
         self.first, self.count, self.here, self.several = 0, count, count, count > 1
+        self.peers = peers
 
     def of_rank(self, number: int, count: int) -> None:
         """Let this process be the rank with one of the machine's GPUs, unless it has several of its own."""
