@@ -83,6 +83,7 @@ class Gpus:
     def named(self, device: Any) -> int | None:
         """Return the GPU that a device argument (or a number) names, None where it names none. Raises
         NoSuchGpuError for one that is not here."""
+        index: int | None
         if isinstance(device, torch.device):
             is_gpu, index = device.type == "cuda", device.index
         elif isinstance(device, str):
