@@ -228,7 +228,10 @@ parts.append(torch.zeros(2**19, dtype=torch.half, device="cuda:0"))
 copies = comm.broadcast_coalesced(parts, [0, 1], buffer_size=4 * 2**20)[1]
 assert [c.dtype for c in copies] == [p.dtype for p in parts]
 assert copies[0].untyped_storage().data_ptr() == copies[1].untyped_storage().data_ptr()
-assert [c.device.index for c in copies] == [1] * 4
+assert [c.device.index for c in copies] == [1] * 4 and not any(c._is_view() for c in copies)
+copies[0].set_(torch.zeros(0, device="cuda:1"))
+copies[1].set_(torch.zeros(0, device="cuda:1"))
+assert torch.cuda.memory_allocated(1) == 3 * 2**20  # the first buffer is gone
 """,
     )
     # Joined are the first two, which have 4 MiB; what lies alone is sent as it is.
@@ -278,6 +281,27 @@ for _ in range(3):
     first, second = asked
     assert first[:4] == [4, 2, 1, 2]  # the weight, the batch, half of the results, and all of them
     assert second[:3] == [1, 4, 1]  # 256 rows, the replica, its results
+
+
+def test_replicas_cast_as_their_thread_is_told(tmp_path: Path) -> None:
+    first, second = requests(
+        tmp_path,
+        """
+class Net(nn.Linear):
+    @torch.autocast("cuda", dtype=torch.bfloat16)
+    def forward(self, x):
+        y = super().forward(x)
+        assert y.dtype is torch.bfloat16 and torch.is_autocast_enabled("cuda")
+        return y
+model = nn.DataParallel(Net(512, 1024, bias=False).cuda())
+with torch.no_grad():
+    y = model(torch.zeros(1024, 512, device="cuda"))
+assert y.dtype is torch.bfloat16 and not torch.is_autocast_enabled("cuda")
+""",
+    )
+    # The weight and the batch; the weight in bfloat16, half of the results, and all of them.
+    assert [size for size, _ in first] == [2, 2, 1, 1, 2]
+    assert [size for size, _ in second] == [1, 2, 1, 1]
 
 
 def test_generators_and_offloaded_weights(tmp_path: Path) -> None:

@@ -150,7 +150,8 @@ class Communication:
                 together = [tensors[number] for number in numbers]
                 sent = self._broadcast(_flatten_dense_tensors(together), devices)
                 for of_device, whole in zip(results, sent[1:], strict=True):
-                    parts = _unflatten_dense_tensors(whole, together)
+                    # No views of the whole (`tensor_data`): one that gets other memory lets this one go.
+                    parts = [part.data for part in _unflatten_dense_tensors(whole, together)]
                     of_device.update(zip(numbers, parts, strict=True))
                 del sent
         order = range(len(tensors))

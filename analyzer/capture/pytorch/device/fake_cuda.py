@@ -48,6 +48,7 @@ from analyzer.capture.pytorch.device.placement import Placement
 from analyzer.capture.pytorch.kernels.attention import AttentionChoice
 from analyzer.capture.pytorch.kernels.slices import SLICES_WHOLE, sliced_whole
 from analyzer.capture.pytorch.patches import replaced
+from analyzer.capture.pytorch.recording import autocasting
 from analyzer.capture.pytorch.recording.parts import is_sparse, unwraps_itself
 from analyzer.capture.pytorch.recording.recorder import META
 
@@ -283,7 +284,7 @@ class FakeCuda(TorchFunctionMode):
     @contextlib.contextmanager
     def in_another_thread(self) -> Iterator[None]:
         """While open, this thread is followed as the one is that entered the modes."""
-        with _Again(self), self._recorder:
+        with autocasting.in_this_thread(), _Again(self), self._recorder:
             yield
 
     @contextlib.contextmanager
