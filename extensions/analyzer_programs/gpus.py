@@ -4,15 +4,29 @@
 2. A stream of another GPU is another stream, whatever its number there.
 3. What a program tells its allocators (`empty_cache`) is told to all of them, but where it names one.
 
+4. Autograd has a thread for each GPU, which runs its nodes while the others run theirs
+   (`torch/csrc/autograd/engine.cpp`, `Engine::thread_main`). Here one thread runs all. So the moments of a
+   backward pass are put in the order of clocks, one a GPU: an operator takes one tick of the thread that runs
+   it, and begins when what it reads is there. Its own GPU's thread runs it; a copy that takes a gradient back
+   the thread of the GPU that it comes from.
+
 Repeated steps are not looked for, nor are tokens extrapolated: every one is followed.
+Not modelled: operators that take longer than others.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import contextlib
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, NoReturn
+from operator import itemgetter
+from typing import TYPE_CHECKING, Any, NoReturn
 
+import torch
+
+from analyzer.allocators import OutOfMemoryError
+from analyzer.capture.pytorch.patches import replaced
+from analyzer.capture.pytorch.recording.copies import sending
 from analyzer.graph import (
     STREAMS,
     Birth,
@@ -24,8 +38,12 @@ from analyzer.graph import (
     Run,
     StreamUse,
     StreamWait,
+    storages_in,
 )
 from analyzer_programs.live import Live
+
+if TYPE_CHECKING:
+    from analyzer.capture.pytorch.recording.recorder import Recorder
 
 _ELSEWHERE = 2 * STREAMS  # what is added to the number of another GPU's stream
 
@@ -37,11 +55,19 @@ class LiveGpus:
         self.lives = tuple(lives)
         self._storages: Sequence[Any] = ()
         self._operators: Sequence[Operator] = ()
+        self.sending: Callable[[], int | None] = lambda: None
+        # Backward passes that run, moments of theirs with GPU and time, each thread's clock, when storages
+        # were last made or read, and the thread at work.
+        self.passes = self._thread = 0
+        self._waiting: list[tuple[int, int, Moment]] = []
+        self._clocks = [0] * len(self.lives)
+        self._there: dict[int, int] = {}
         # Streams of others that use a GPU's memory.
         self._used: list[set[int]] = [set() for _ in lives]
 
     def at(self, gpu: int) -> Live:
         """Return the memory of one GPU."""
+        self.settle()
         return self.lives[gpu]
 
     @property
@@ -62,34 +88,75 @@ class LiveGpus:
 
     def follow(self, moment: Moment) -> None:
         """Simulate what the moment asks for. Raises OutOfMemoryError, with the GPU it is of."""
+        if not self.passes:
+            for gpu, own in self._of_each(moment):
+                self._follow(gpu, own)
+            return
+        thread = self._thread
+        if type(moment) is Run:
+            sends = self.sending()
+            thread = self._operators[moment.operator].gpu if sends is None else sends
+        at = self._clocked(moment, thread)
+        for gpu, own in self._of_each(moment):
+            self._waiting.append((gpu, at, own))
+
+    def _clocked(self, moment: Moment, thread: int) -> int:
+        """Return when a moment of a backward pass happens, by the clock of the thread that is at work."""
+        self._thread, clocks, there = thread, self._clocks, self._there
+        if type(moment) is Run:
+            operator = self._operators[moment.operator]
+            read = max((there.get(storage, 0) for storage in storages_in(operator)), default=0)
+            clocks[thread] = max(clocks[thread], read) + 1
+            for storage in (*storages_in(operator), *(out.storage for out in operator.outputs if out)):
+                there[storage] = max(there.get(storage, 0), clocks[thread])
+        elif type(moment) is Death:
+            return max(clocks[thread], there.pop(moment.storage, 0))
+        return clocks[thread]
+
+    def settle(self) -> None:
+        """Simulate what the threads of a backward pass have asked for until now."""
+        waiting, self._waiting = self._waiting, []
+        self._there.clear()
+        self._clocks = [0] * len(self.lives)
+        ordered = iter(sorted(waiting, key=itemgetter(1)))
+        for gpu, _, moment in ordered:
+            try:
+                self._follow(gpu, moment)
+            except OutOfMemoryError:
+                for other, _, later in ordered:  # what was made is given back
+                    if type(later) is Death:
+                        self._follow(other, later)
+                raise
+
+    def _of_each(self, moment: Moment) -> Iterator[tuple[int, Moment]]:
+        """Yield each GPU that a moment concerns, with the moment as its allocator knows it."""
         match moment:
             case Birth(storage, stream):
-                gpu = self._storages[storage].gpu
-                self._follow(gpu, Birth(storage, _on(gpu, stream)))
+                gpu = int(self._storages[storage].gpu)
+                yield gpu, Birth(storage, _on(gpu, stream))
             case Death(storage):
-                self._follow(self._storages[storage].gpu, moment)
+                yield self._storages[storage].gpu, moment
             case Run(operator):
-                self._follow(self._operators[operator].gpu, moment)
+                yield self._operators[operator].gpu, moment
             case StreamUse(storage, stream):
-                gpu = self._storages[storage].gpu
+                gpu = int(self._storages[storage].gpu)
                 if stream // STREAMS != gpu:
                     self._used[gpu].add(stream)
-                self._follow(gpu, StreamUse(storage, _on(gpu, stream)))
-            case StreamWait(None, by, gpu):
-                self._follow(gpu, moment)
+                yield gpu, StreamUse(storage, _on(gpu, stream))
+            case StreamWait(None, by, waited):
+                yield waited, moment
                 for other, streams in enumerate(self._used):
                     for stream in sorted(streams):
-                        if stream // STREAMS == gpu:
-                            self._follow(other, StreamWait(_on(other, stream), by))
+                        if stream // STREAMS == waited:
+                            yield other, StreamWait(_on(other, stream), by)
             case StreamWait(stream, by):
-                for gpu in range(len(self.lives)):
-                    one = None if stream is None else _on(gpu, stream)
-                    other = None if by is None else _on(gpu, by)
-                    self._follow(gpu, StreamWait(one, other))
+                for number in range(len(self.lives)):
+                    one = None if stream is None else _on(number, stream)
+                    yield number, StreamWait(one, None if by is None else _on(number, by))
             case Mark():
-                for gpu in range(len(self.lives)):
-                    if moment.gpu in (None, gpu):
-                        self._follow(gpu, moment)
+                for number in range(len(self.lives)):
+                    if moment.gpu in (None, number):
+                        yield number, moment
 
     def _follow(self, gpu: int, moment: Moment) -> None:
         try:
@@ -148,3 +215,25 @@ def graph_of(graph: Graph, gpu: int) -> Graph:
         for storage in graph.storages
     )
     return replace(graph, storages=storages)
+
+
+@contextlib.contextmanager
+def threads_of_autograd(memory: object, recorder: Recorder) -> Iterator[None]:
+    """While open, the memory of several GPUs knows when a backward pass runs, and whose thread is at work."""
+    if not isinstance(memory, LiveGpus):
+        yield
+        return
+    memory.sending = sending
+    run: Any = torch.autograd._engine_run_backward  # type: ignore[attr-defined]
+
+    def run_backward(*args: Any, **kwargs: Any) -> Any:
+        memory.passes += 1
+        try:
+            return run(*args, **kwargs)
+        finally:
+            memory.passes -= 1
+            if not memory.passes:
+                recorder.storages.simulated(memory.settle)
+
+    with replaced({"torch.autograd._engine_run_backward": run_backward}):
+        yield

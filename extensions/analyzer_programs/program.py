@@ -18,7 +18,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from analyzer.analysis import Analysis
 from analyzer.devices import DeviceProfile, resolve
@@ -36,6 +36,7 @@ from analyzer_programs.peers import Peers, Work
 from analyzer_sandbox import apart, current
 
 if TYPE_CHECKING:
+    from analyzer.capture.pytorch.recording.memory import Memory
     from analyzer_programs.following.script import Ran
     from analyzer_programs.gpus import LiveGpus
     from analyzer_programs.live import Live
@@ -216,7 +217,7 @@ def watched(
         ran = captured_while_it_runs(
             main,
             live.profile,
-            memory,
+            cast("Memory", memory),  # of several GPUs nothing is repeated or extrapolated
             gpus=gpus,
             rank=one,
             post=peers,

@@ -77,6 +77,7 @@ from analyzer_programs.following.tracing import (
     scripted,
     tracing,
 )
+from analyzer_programs.gpus import threads_of_autograd
 from analyzer_programs.world.groups import world
 
 if TYPE_CHECKING:
@@ -336,7 +337,7 @@ def follow(
             fetched_kernels(device, recorder),
             compiled_flex(device),
             _places_recorded(recorder, phases),
-            contextlib.nullcontext() if tokens is None else tokens.open(),
+            threads_of_autograd(memory, recorder) if tokens is None else tokens.open(),
             reading_in_order(recorder),
             replaced(
                 {

@@ -56,7 +56,7 @@ class _Between(torch.autograd.Function):
         ctx: Any, tensor: torch.Tensor, recorder: Recorder, gpu: int, kwargs: Any, waits: bool
     ) -> torch.Tensor:
         ctx.recorder, ctx.gpu, ctx.dtype = recorder, recorder.storages.gpu_of(tensor), tensor.dtype
-        ctx.waits = waits
+        ctx.waits, ctx.sent_from = waits, gpu
         return _copied(recorder, tensor, gpu, kwargs, waits)
 
     @staticmethod
@@ -65,7 +65,14 @@ class _Between(torch.autograd.Function):
         if ctx.recorder.storages.gpu_of(gradient) == ctx.gpu:
             return gradient, *nothing
         kwargs = {} if ctx.dtype is gradient.dtype else {"dtype": ctx.dtype}
-        return _Between.apply(gradient, ctx.recorder, ctx.gpu, kwargs, ctx.waits), *nothing
+        back: Any = _Between.apply
+        return back(gradient, ctx.recorder, ctx.gpu, kwargs, ctx.waits), *nothing
+
+
+def sending() -> int | None:
+    """Return the GPU whose thread takes a gradient back to another, None where nothing is under way."""
+    node: Any = torch._C._current_autograd_node()
+    return getattr(node, "sent_from", None)
 
 
 def between(
@@ -74,7 +81,9 @@ def between(
     """Copy a tensor to another GPU of the process. waits: the host does."""
     kwargs = {**({"dtype": dtype} if dtype else {}), "memory_format": layout}
     if tensor.requires_grad and torch.is_grad_enabled():
-        return _Between.apply(tensor, recorder, gpu, kwargs, waits)  # type: ignore[no-any-return]
+        apply: Any = _Between.apply
+        copy: torch.Tensor = apply(tensor, recorder, gpu, kwargs, waits)
+        return copy
     return _copied(recorder, tensor, gpu, kwargs, waits)
 
 

@@ -32,7 +32,6 @@ class Current:
         self._thread_state = _Here()
         self._made_on: dict[int, int] = {}
         self.made_any = False  # the program has asked for a stream of its own
-        gpus.of_node = self._gpu_of_node
 
     def now(self, gpu: int | None = None) -> int:
         """Return the number of the current stream; gpu: of another GPU than the one tensors are made on."""
@@ -51,11 +50,6 @@ class Current:
         if thread_state.node != sequence:
             thread_state.node, thread_state.node_stream = sequence, self._made_on.get(sequence, 0)
         return thread_state.node_stream
-
-    def _gpu_of_node(self) -> int | None:
-        """Return the GPU that the node autograd is at work on belongs to, None without a node."""
-        node: Any = torch._C._current_autograd_node()
-        return None if node is None else self._of_node(node) // STREAMS
 
     def set(self, number: int) -> None:
         """Make the stream with this number current."""

@@ -6,15 +6,15 @@
    number 0 where a thread begins.
 3. A tensor that is made like others lies where they do; one made for a device lies there. While a function
    runs that was given one of either, what it makes lies there, too (`placing`).
-4. In a backward pass the GPU of a node is the one its forward operator ran on: the engine has a thread for
-   each (`torch/csrc/autograd/engine.cpp`, `Engine::ready_queue`).
+4. In a backward pass what no tensor places lies where the operator before it ran: the engine has a thread for
+   each GPU (`torch/csrc/autograd/engine.cpp`, `Engine::ready_queue`).
 """
 
 from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -33,24 +33,22 @@ class NoSuchGpuError(CaptureError):
 
 
 class _OfThread(threading.local):
-    """current: the GPU of the thread; placed: where the function that runs puts what it makes (None: no
-    matter), and during which node of the backward pass that was said."""
+    """current: the GPU of the thread; last: that of its last operator; placed: where the function that runs
+    puts what it makes (None: no matter), and during which node of the backward pass that was said."""
 
     def __init__(self) -> None:
-        self.current = 0
+        self.current = self.last = 0
         self.placed: tuple[int, int] | None = None
 
 
 class Gpus:
-    """The GPUs of one process, by numbers from 0. of_node: the GPU of the autograd node at work, None: none
-    is."""
+    """The GPUs of one process, by numbers from 0."""
 
     def __init__(self) -> None:
         self.first, self.count, self.here = 0, 1, 1
         self.several = False
         self.peers = True  # each reads the others' memory
         self._thread = _OfThread()
-        self.of_node: Callable[[], int | None] = lambda: None
 
     def provide(self, count: int, peers: bool) -> None:
         """Let there be so many GPUs, all of them this process's. peers: each reads the others' memory."""
@@ -135,11 +133,20 @@ class Gpus:
 
     def making(self) -> int:
         """Return the GPU that this thread makes tensors on now."""
+        thread, node = self._thread, _node()
+        if thread.placed is not None and thread.placed[1] == node:
+            return thread.placed[0]
+        return thread.current if node < 0 else thread.last
+
+    def is_placed(self) -> bool:
+        """Return whether the function that runs says where what it makes lies."""
         placed = self._thread.placed
-        if placed is not None and placed[1] == _node():
-            return placed[0]
-        node = self.of_node()
-        return self._thread.current if node is None else node
+        return placed is not None and placed[1] == _node()
+
+    def run_on(self) -> int:
+        """Return the GPU that an operator runs on now, which is this thread's last one from then on."""
+        self._thread.last = self.making()
+        return self._thread.last
 
 
 def _node() -> int:

@@ -254,9 +254,9 @@ class Recorder(TorchDispatchMode):
             return self._called(func, args, kwargs)
 
     def _gpu_among(self, args: Any, kwargs: Any) -> int | None:
-        """Return the GPU of the first tensor that lies on one, which is the operator's; None where the call
-        itself names the device, or no tensor says."""
-        if kwargs.get("device") is not None:
+        """Return the GPU of the first tensor that lies on one, which is the operator's; None where a function
+        that names the device runs, or no tensor says."""
+        if kwargs.get("device") is not None and self.gpus.is_placed():
             return None
         for value in tree_iter((args, kwargs)):
             if isinstance(value, torch.Tensor) and (gpu := self.storages.gpu_of(value)) is not None:
@@ -430,6 +430,7 @@ class Recorder(TorchDispatchMode):
             self.values.follow(schema, args, kwargs, inputs, tensors, written)
         if storages.bounds and not storages.bounded:
             storages.bounded = any(storages.is_bounded(tensor) for tensor in inputs)
+        gpu = self.gpus.run_on() if self.gpus.several else 0
         module, source = self.places.now()
         outputs = tuple(
             [None if t is None or t.device.type != "meta" else storages.meta(t, schema.name) for t in results]
@@ -450,7 +451,7 @@ class Recorder(TorchDispatchMode):
             handle=self.handle(schema.name) if self.several_threads else 0,
             names=schema.names,
             checkpointing=self.places.checkpointing() if self.places.checkpoints != (0, 0) else (0, 0),
-            gpu=self.gpus.making() if self.gpus.several else 0,
+            gpu=gpu,
         )
         storages.bounded = False
         self.operators.append(operator)
