@@ -79,7 +79,7 @@ class Files:
 
     def where(self, storage: Any) -> str | None:
         """Return a storage's device as stored in a file; None leaves it to PyTorch."""
-        gpu = self._on_gpu.get(getattr(storage, "_cdata", None))
+        gpu = self._on_gpu.get(getattr(storage, "_cdata", 0))
         return None if gpu is None else f"cuda:{gpu}"
 
     def restored(self, storage: Any, location: str) -> Any:

@@ -74,9 +74,8 @@ def _current_class(gpus: Gpus, of_tensor: bool = False) -> type[Any]:
             if self.idx >= 0:
                 gpus.current = self.idx - gpus.first
 
-        def __exit__(self, *_: object) -> bool:
+        def __exit__(self, *_: object) -> None:
             gpus.current = self.prev_idx - gpus.first
-            return False
 
     return Current
 
@@ -252,7 +251,7 @@ class _Answers:
                 groups[self._recorder.gpu if where.type == "meta" else where, dtype] = lists, places
                 continue
             # A group is one of tensors in the same places of each list; the first list has no gaps.
-            devices = [tensor.device for tensor in lists[0]]
+            devices = [tensor.device for tensor in lists[0] if tensor is not None]
             for device in dict.fromkeys(devices):
                 chosen = [number for number, one in enumerate(devices) if one == device]
                 groups[device, dtype] = (

@@ -60,7 +60,7 @@ class _Between(torch.autograd.Function):
         return _copied(recorder, tensor, gpu, kwargs, waits)
 
     @staticmethod
-    def backward(ctx: Any, gradient: torch.Tensor) -> Any:  # type: ignore[override]
+    def backward(ctx: Any, gradient: torch.Tensor) -> Any:
         nothing = (None,) * 4
         if ctx.recorder.storages.gpu_of(gradient) == ctx.gpu:
             return gradient, *nothing
