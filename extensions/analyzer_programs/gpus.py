@@ -2,7 +2,7 @@
 
 1. A storage is requested of the GPU it lies on, an operator's own memory of the one it runs on.
 2. A stream of another GPU is another stream, whatever its number there.
-3. What a program tells its allocators (`empty_cache`) is told to all of them, but where it names one.
+3. A request to the allocators (`empty_cache`) goes to all of them, but where it names one.
 
 4. Autograd has a thread for each GPU, which runs its nodes while the others run theirs
    (`torch/csrc/autograd/engine.cpp`, `Engine::thread_main`). Here one thread runs all. So the moments of a

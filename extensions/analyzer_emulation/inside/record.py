@@ -114,7 +114,7 @@ class Enough(BaseException):
 
 
 class OfGpu:
-    """What is recorded of one GPU of the process. requests: so many were made; steps, freed_by_steps:
+    """The record of one GPU of the process. requests: so many were made; steps, freed_by_steps:
     requests and frees until each optimizer step; roles: {request count: {address: category}}."""
 
     def __init__(self, number: int) -> None:

@@ -180,8 +180,8 @@ class FakeCuda(TorchFunctionMode):
         if self._host is not None and torch.is_grad_enabled():
             args, kwargs = self._host.together(func, args, kwargs)
         if self._recorder.gpus.several:
-            said = kwargs.get("device") is not None
-            with self._recorder.gpus.placing(gpu if said else self._gpu_among(args)):
+            is_named = kwargs.get("device") is not None
+            with self._recorder.gpus.placing(gpu if is_named else self._gpu_among(args)):
                 return func(*args, **kwargs)
         return func(*args, **kwargs)
 

@@ -61,9 +61,10 @@ def _current_class(gpus: Gpus, of_tensor: bool = False) -> type[Any]:
     class Current:
         """`torch.cuda.device`. idx: the GPU's number, -1 for none."""
 
-        def __init__(self, device: Any = None) -> None:
+        def __init__(self, device: Any = None, obj: Any = None) -> None:
             if of_tensor:
-                self.idx = device.get_device() if getattr(device, "is_cuda", False) else -1
+                tensor = device if obj is None else obj
+                self.idx = tensor.get_device() if getattr(tensor, "is_cuda", False) else -1
             else:
                 none = type(device) is int and device < 0
                 self.idx = -1 if none else gpus.first + gpus.chosen(device)
@@ -239,7 +240,7 @@ class _Answers:
             "_C._get_accelerator": _says(CUDA_TYPE),
         }
 
-    def _set_current(self, device: Any) -> None:
+    def _set_current(self, device: Any = None) -> None:
         if not (type(device) is int and device < 0):
             self._recorder.gpus.current = self._recorder.gpus.chosen(device)
 
