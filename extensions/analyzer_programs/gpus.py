@@ -7,8 +7,8 @@
 4. Autograd has a thread for each GPU, which runs its nodes while the others run theirs
    (`torch/csrc/autograd/engine.cpp`, `Engine::thread_main`). Here one thread runs all. So the moments of a
    backward pass are put in the order of clocks, one a GPU: an operator takes one tick of the thread that runs
-   it, and begins when what it reads is there. Its own GPU's thread runs it; a copy that takes a gradient back
-   the thread of the GPU that it comes from.
+   it, and begins when what it reads is there. Its own GPU's thread runs it; a function in Python one thread,
+   and a copy that takes a gradient back that of the GPU it comes from.
 
 Repeated steps are not looked for, nor are tokens extrapolated: every one is followed.
 Not modelled: operators that take longer than others.
@@ -17,16 +17,16 @@ Not modelled: operators that take longer than others.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import torch
+from torch.autograd.function import BackwardCFunction
 
 from analyzer.allocators import OutOfMemoryError
 from analyzer.capture.pytorch.patches import replaced
-from analyzer.capture.pytorch.recording.copies import sending
 from analyzer.graph import (
     STREAMS,
     Birth,
@@ -55,7 +55,7 @@ class LiveGpus:
         self.lives = tuple(lives)
         self._storages: Sequence[Any] = ()
         self._operators: Sequence[Operator] = ()
-        self.sending: Callable[[], int | None] = lambda: None
+        self._function = (0, 0)  # the one autograd is at work on, and whose thread runs it
         # Backward passes that run, moments of theirs with GPU and time, each thread's clock, when storages
         # were last made or read, and the thread at work.
         self.passes = self._thread = 0
@@ -92,26 +92,33 @@ class LiveGpus:
             for gpu, own in self._of_each(moment):
                 self._follow(gpu, own)
             return
-        thread = self._thread
-        if type(moment) is Run:
-            sends = self.sending()
-            thread = self._operators[moment.operator].gpu if sends is None else sends
-        at = self._clocked(moment, thread)
+        at = self._clocked(moment)
         for gpu, own in self._of_each(moment):
             self._waiting.append((gpu, at, own))
 
-    def _clocked(self, moment: Moment, thread: int) -> int:
-        """Return when a moment of a backward pass happens, by the clock of the thread that is at work."""
-        self._thread, clocks, there = thread, self._clocks, self._there
+    def _clocked(self, moment: Moment) -> int:
+        """Return when a moment of a backward pass happens, by the clock of the thread it belongs to."""
+        clocks, there = self._clocks, self._there
         if type(moment) is Run:
             operator = self._operators[moment.operator]
+            self._thread = self._thread_of(operator.gpu)
             read = max((there.get(storage, 0) for storage in storages_in(operator)), default=0)
-            clocks[thread] = max(clocks[thread], read) + 1
+            clocks[self._thread] = max(clocks[self._thread], read) + 1
             for storage in (*storages_in(operator), *(out.storage for out in operator.outputs if out)):
-                there[storage] = max(there.get(storage, 0), clocks[thread])
+                there[storage] = max(there.get(storage, 0), clocks[self._thread])
         elif type(moment) is Death:
-            return max(clocks[thread], there.pop(moment.storage, 0))
-        return clocks[thread]
+            return max(clocks[self._storages[moment.storage].gpu], there.pop(moment.storage, 0))
+        return clocks[self._thread]
+
+    def _thread_of(self, gpu: int) -> int:
+        """Return the GPU whose thread runs an operator on this one: one runs all of a function in Python."""
+        node: Any = torch._C._current_autograd_node()
+        if not isinstance(node, BackwardCFunction):
+            return gpu
+        if self._function[0] != id(node):
+            sent_from = getattr(node, "sent_from", None)
+            self._function = id(node), gpu if sent_from is None else sent_from
+        return self._function[1]
 
     def settle(self) -> None:
         """Simulate what the threads of a backward pass have asked for until now."""
@@ -223,7 +230,6 @@ def threads_of_autograd(memory: object, recorder: Recorder) -> Iterator[None]:
     if not isinstance(memory, LiveGpus):
         yield
         return
-    memory.sending = sending
     run: Any = torch.autograd._engine_run_backward  # type: ignore[attr-defined]
 
     def run_backward(*args: Any, **kwargs: Any) -> Any:

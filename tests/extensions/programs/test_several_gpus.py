@@ -11,12 +11,12 @@ pytest.importorskip("torch")
 
 import analyzer
 from analyzer.errors import OptionError
-from analyzer.graph import Category
+from analyzer.graph import Category, Moment, Operator, Run, TensorMeta
 from analyzer.options import Options
 from analyzer.report import formats
 from analyzer.report.json import loads
 from analyzer.runtimes.events import Malloc
-from analyzer_programs.gpus import graph_of
+from analyzer_programs.gpus import LiveGpus, graph_of
 from analyzer_programs.program import watched
 
 MIB = 2**20
@@ -322,6 +322,40 @@ assert y.device.type == "cpu"
     # A weight, the input and its product; then the offloaded weight comes, what it reads, and its product.
     assert [size for size, _ in first] == [1, 1, 1, 1, 1, 1]
     assert [size for size, _ in second] == [1, 1, 1]
+
+
+class Followed:
+    """A memory that says which operators it has followed."""
+
+    def __init__(self) -> None:
+        self.operators: list[int] = []
+
+    def follow(self, moment: Moment) -> None:
+        if isinstance(moment, Run):
+            self.operators.append(moment.operator)
+
+
+def test_a_gradient_that_comes_back_waits_for_the_other_gpus_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Autograd here runs the second GPU's node, which sends its result, and then the first's own one. There the
+    first GPU's thread is done with its own before that result comes."""
+
+    def operator(number: int, gpu: int, reads: tuple[int, ...], writes: int) -> Operator:
+        metas = {one: TensorMeta(one, (1,), (1,), "float32") for one in (*reads, writes)}
+        return Operator(number, "aten::mul", tuple(metas[one] for one in reads), (metas[writes],), gpu=gpu)
+
+    operators = [operator(0, 1, (), 0), operator(1, 0, (0,), 1), operator(2, 0, (), 2)]
+    operators.append(operator(3, 0, (1, 2), 3))
+    lives = [Followed(), Followed()]
+    memory = LiveGpus(lives)  # type: ignore[arg-type]
+    memory._operators = operators
+    numbers = iter((1, 1, 0, 0))  # whose threads run them: the copy the second's
+    monkeypatch.setattr(memory, "_thread_of", lambda _: next(numbers))
+    memory.passes = 1
+    for number in range(4):
+        memory.follow(Run(number))
+    assert lives[0].operators == []
+    memory.settle()
+    assert lives[0].operators == [2, 1, 3] and lives[1].operators == [0]
 
 
 TWO = """

@@ -69,12 +69,6 @@ class _Between(torch.autograd.Function):
         return back(gradient, ctx.recorder, ctx.gpu, kwargs, ctx.waits), *nothing
 
 
-def sending() -> int | None:
-    """Return the GPU whose thread takes a gradient back to another, None where nothing is under way."""
-    node: Any = torch._C._current_autograd_node()
-    return getattr(node, "sent_from", None)
-
-
 def between(
     recorder: Recorder, tensor: torch.Tensor, gpu: int, dtype: Any, layout: Any, waits: bool
 ) -> torch.Tensor:
