@@ -45,6 +45,10 @@ from analyzer_programs.live import Live
 if TYPE_CHECKING:
     from analyzer.capture.pytorch.recording.recorder import Recorder
 
+_WAITING = (
+    "several gradients go from one GPU to another in a backward pass, which a thread of each runs: how many"
+    " wait there at a time only a run decides, and as many more may be allocated"
+)
 _ELSEWHERE = 2 * STREAMS  # what is added to the number of another GPU's stream
 
 
@@ -55,6 +59,7 @@ class LiveGpus:
         self.lives = tuple(lives)
         self._storages: Sequence[Any] = ()
         self._operators: Sequence[Operator] = ()
+        self.sent = 0  # gradients, to other GPUs, in the pass that runs
         self._function = (0, 0)  # the one autograd is at work on, and whose thread runs it
         # Backward passes that run, moments of theirs with GPU and time, each thread's clock, when storages
         # were last made or read, and the thread at work.
@@ -118,6 +123,7 @@ class LiveGpus:
         if self._function[0] != id(node):
             sent_from = getattr(node, "sent_from", None)
             self._function = id(node), gpu if sent_from is None else sent_from
+            self.sent += sent_from is not None
         return self._function[1]
 
     def settle(self) -> None:
@@ -239,6 +245,9 @@ def threads_of_autograd(memory: object, recorder: Recorder) -> Iterator[None]:
         finally:
             memory.passes -= 1
             if not memory.passes:
+                if memory.sent > 1:
+                    recorder.note(_WAITING)
+                memory.sent = 0
                 recorder.storages.simulated(memory.settle)
 
     with replaced({"torch.autograd._engine_run_backward": run_backward}):
