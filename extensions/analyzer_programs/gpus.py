@@ -122,9 +122,9 @@ class LiveGpus:
             return gpu
         if self._function[0] != id(node):
             sent_from = getattr(node, "sent_from", None)
-            self._function = id(node), gpu if sent_from is None else sent_from
+            self._function = id(node), gpu if sent_from is None else int(sent_from)
             self.sent += sent_from is not None
-        return self._function[1]
+        return int(self._function[1])
 
     def settle(self) -> None:
         """Simulate what the threads of a backward pass have asked for until now."""
