@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from analyzer.devices.architectures import Architecture, architecture_of
-from analyzer.devices.topology import Topology
+from analyzer.devices.topology import WITHOUT_PEERS, Topology
 from analyzer.releases import RECORDED, Release
 
 
@@ -79,6 +79,11 @@ class DeviceProfile:
     def architecture(self) -> Architecture:
         """The record of this compute capability."""
         return architecture_of(self.compute_capability)
+
+    @property
+    def reaches_peers(self) -> bool:
+        """Whether one of these GPUs reads another's memory."""
+        return not self.name.startswith(WITHOUT_PEERS)
 
     @property
     def usable_bytes(self) -> int:

@@ -5,6 +5,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+# How names of GPUs begin whose memory no other GPU reaches: "Peer to Peer is not supported on 4090" (NVIDIA,
+# forums.developer.nvidia.com/t/233202, of its driver); of the next generation's cards it is assumed.
+WITHOUT_PEERS = ("rtx40", "rtx50")
 # GPUs that come behind NVSwitches (HGX, DGX), which write to several of them at once: multicast (NVIDIA's
 # documents of NVLink and NVSwitch).
 BEHIND_SWITCHES = frozenset({"h100", "h200", "gh200", "b200", "b300"})

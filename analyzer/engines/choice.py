@@ -89,7 +89,7 @@ class Emulator(Protocol):
 @dataclass(frozen=True, slots=True)
 class EngineChoice:
     """engine: one of `ENGINES`. python: the Python whose PyTorch is emulated, None: any available
-    one. keep, network: as in `analyzer.run`. Raises OptionError for another engine."""
+    one. keep, network, gpus: as in `analyzer.run`. Raises OptionError for another engine."""
 
     engine: str = "auto"
     python: str | os.PathLike[str] | None = None
@@ -97,6 +97,7 @@ class EngineChoice:
     network: bool = True
     progress: Progress | None = None
     unprotected: bool = False
+    gpus: int | None = None
 
     def __post_init__(self) -> None:
         if self.engine not in ENGINES:
@@ -112,14 +113,22 @@ class EngineChoice:
         job: Rank | None = None,
     ) -> Answer:
         """Analyse a whole program, as one rank of a job. Raises AnalyzerError."""
+        if (self.gpus or 1) > 1 and job is not None and job.world_size > 1:
+            raise OptionError(
+                "ranks of a job have one GPU each",
+                "leave --gpus out for ranks, or --nproc-per-node for one process of several GPUs",
+            )
         sessions = has_sessions(script)
         alone = sessions and has_sessions_alone(script)
+
+        counts = [self.gpus]  # and those that the program turns out to name
 
         def trace() -> Answer:
             follow = extensions.required("engines", "trace", "a whole program")
             analysis, error = follow(script, args, options, environment, until, job, self)
             if until != "played":  # one of many tries, whose figures alone count
                 analysis = diagnosed(analysis)
+            counts.append(len(analysis.estimate.devices) or self.gpus)
             if sessions:
                 estimate = replace(analysis.estimate, caveats=(*analysis.estimate.caveats, _SESSIONS))
                 analysis = replace(analysis, estimate=estimate)
@@ -129,7 +138,9 @@ class EngineChoice:
         steps = "steady" if until == "played" else until  # an emulated program plays nothing
         return self._answer(
             trace,
-            lambda emulator: emulator.of_program(self, script, args, options, environment, steps, job),
+            lambda emulator: emulator.of_program(
+                replace(self, gpus=counts[-1]), script, args, options, environment, steps, job
+            ),
             "jobs of several machines" if several and not alone else "",
             at_once=alone,
         )

@@ -2,6 +2,7 @@
 
 from analyzer.graph.dtype import dtype_bits, dtype_bytes, nbytes_of
 from analyzer.graph.model import (
+    STREAMS,
     Argument,
     Birth,
     Category,
@@ -26,6 +27,7 @@ from analyzer.graph.model import (
 from analyzer.graph.view import to_networkx, view_of
 
 __all__ = [
+    "STREAMS",
     "Argument",
     "Birth",
     "Category",

@@ -121,6 +121,7 @@ def lies_channels_last(shape: Sequence[int], stride: Sequence[int]) -> bool:
 Argument: TypeAlias = "TensorMeta | bool | int | float | complex | str | tuple[Argument, ...] | None"
 
 _NO_KEYWORDS: Mapping[str, Argument] = MappingProxyType({})
+STREAMS = 1_000_000  # more numbers than a GPU of a process has streams
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,6 +143,7 @@ class Operator:
     recorded none.
     checkpointing: since the operator before, how many regions of activation checkpointing began (a block's
     forward pass, or it again), and how often its hooks were called for a tensor that autograd saves or uses.
+    gpu: which of the process's GPUs it runs on; streams are numbered on each.
     """
 
     index: int
@@ -161,6 +163,7 @@ class Operator:
     handle: int = 0
     names: tuple[str, ...] = ()
     checkpointing: tuple[int, int] = (0, 0)
+    gpu: int = 0
 
     def argument(self, *names: str, default: Argument = None) -> Argument:
         """Return the argument of the first of these schema names that the call gives a value, or the default.
@@ -250,6 +253,7 @@ class Storage:
     saved: autograd keeps it for the backward pass.
     on_device: False for tensors that live in host memory (optimizer step counters, ONNX shape tensors).
     bounded: its size depends on data, and is counted at its bound.
+    gpu: which of the process's GPUs it lies on.
     """
 
     index: int
@@ -259,6 +263,7 @@ class Storage:
     saved: bool = False
     on_device: bool = True
     bounded: bool = False
+    gpu: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -298,11 +303,12 @@ class Mark:
     """An event a user knows by name is over: "model", "0.input", "0.forward", ...
 
     value: what a program told its allocator with it (`allocators/pytorch/caching.py`,
-    "set_per_process_memory_fraction").
+    "set_per_process_memory_fraction"). gpu: of which of its GPUs; None: of all.
     """
 
     name: str
     value: float | None = None
+    gpu: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -315,10 +321,14 @@ class StreamUse:
 
 @dataclass(frozen=True, slots=True)
 class StreamWait:
-    """The host, or the stream `by`, waits for all work of `stream` (None: of any stream)."""
+    """The host, or the stream `by`, waits for all work of `stream` (None: of any stream of `gpu`).
+
+    Streams of the process's GPUs have numbers of their own: number on the GPU + the GPU's x `STREAMS`.
+    """
 
     stream: int | None = None
     by: int | None = None
+    gpu: int = 0
 
 
 Moment: TypeAlias = Birth | Run | Death | Mark | StreamUse | StreamWait

@@ -357,6 +357,7 @@ def _tables(estimate: Estimate, view: View) -> list[str]:
         for mark in sentences.marks_so_far(estimate)
     )
     left = [(page.text(name), *map(size, figures)) for name, *figures in sentences.rows_after_runs(estimate)]
+    gpus = [(page.text(name), *map(size, figures)) for name, *figures in sentences.rows_of_devices(estimate)]
     headings = (
         sentences.size_heading(estimate),
         "shape, type",
@@ -367,6 +368,14 @@ def _tables(estimate: Estimate, view: View) -> list[str]:
     )
     largest = (page.heading("Largest tensors at the peak"), page.table(headings, tensors, (0,), "cards"))
     return [
+        *(
+            (
+                page.heading("Each GPU"),
+                page.table(("GPU", "allocated", "reserved", "of the device"), gpus, (1, 2, 3)),
+            )
+            if gpus
+            else ()
+        ),
         *(largest if estimate.tensors and view.top else ()),
         *(
             (

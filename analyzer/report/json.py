@@ -28,6 +28,7 @@ from analyzer.results.estimate import (
     AfterRun,
     Allocations,
     Certainty,
+    DeviceRow,
     Estimate,
     MarkRow,
     Origin,
@@ -127,6 +128,7 @@ def from_dict(document: Mapping[str, Any]) -> Estimate:
             values["growth"] = _row(Growth, document["growth"])
         values["remedies"] = tuple(_row(Remedy, row) for row in document.get("remedies", ()))
         values["attempts"] = tuple(document.get("attempts", ()))
+        values["devices"] = tuple(_row(DeviceRow, row) for row in document.get("devices", ()))
         values["after_runs"] = tuple(_row(AfterRun, row) for row in document.get("after_runs", ()))
         return Estimate(**values)
     except (KeyError, TypeError, AttributeError) as error:

@@ -125,6 +125,28 @@ def rows_after_runs(estimate: Estimate) -> tuple[tuple[str, int, int, int], ...]
     )
 
 
+def rows_of_devices(estimate: Estimate) -> tuple[tuple[str, int, int, int], ...]:
+    """Return each GPU of the process: its name, bytes allocated and reserved at their peaks, and of the
+    device."""
+    return tuple(
+        (
+            f"cuda:{row.number}" + (", out of memory" if row.out_of_memory else ""),
+            row.peak_allocated,
+            row.peak_reserved,
+            row.device_used,
+        )
+        for row in estimate.devices
+    )
+
+
+def devices(estimate: Estimate) -> list[str]:
+    """Return a line for each GPU of the process."""
+    return [
+        f"{name}: {size(allocated)} allocated, {size(held)} reserved, {size(device)} of the device"
+        for name, allocated, held, device in rows_of_devices(estimate)
+    ]
+
+
 def after_runs(estimate: Estimate) -> list[str]:
     """Return a sentence a run on what is left after it; of many runs for the first and the last ones."""
     lines = [

@@ -21,6 +21,7 @@ from analyzer.report.sentences import (
     after_runs,
     attempts,
     breakdown_rows,
+    devices,
     estimate_rows,
     figures_of,
     fragmented,
@@ -96,6 +97,9 @@ def parts(
         parts.append(Text(terms, style="dim"))
     if sentence := step_line(estimate):
         parts.append(Text(sentence))
+    if (fullest := estimate.fullest) is not None:
+        parts += ["", Text(f"Each GPU (all else is of cuda:{fullest.number})", style="bold")]
+        parts += map(Text, devices(estimate))
     if lines := after_runs(estimate):
         parts += ["", Text("After each run", style="bold"), *map(Text, lines)]
     if estimate.breakdown:

@@ -243,6 +243,19 @@ class RankCourse:
 
 
 @dataclass(frozen=True, slots=True)
+class DeviceRow:
+    """One of several GPUs of a process. number: as in "cuda:1"; device: its profile's name. All sizes in
+    bytes. out_of_memory: whether it ran out."""
+
+    number: int
+    device: str
+    peak_allocated: int
+    peak_reserved: int
+    device_used: int
+    out_of_memory: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Estimate:
     """A model's need of GPU memory. All sizes in bytes.
 
@@ -258,6 +271,8 @@ class Estimate:
     iterations: the event after which each begins (-1: with the first event).
     ranks: the course of every rank, where all were followed: this estimate is that of the one with the
         largest need.
+    devices: a row of each GPU of a process that has several; this estimate is that of the fullest, or of the
+        one that ran out. () of one GPU.
     after_runs: memory left after each run of an ONNX Runtime session, at last the lasting one; () for other
         programs.
     refused: why the runtime would not run this as requested (a batch the file does not take, a file of
@@ -344,10 +359,18 @@ class Estimate:
     remedies: tuple[Remedy, ...] = ()
     attempts: tuple[str, ...] = ()
     after_runs: tuple[AfterRun, ...] = ()
+    devices: tuple[DeviceRow, ...] = ()
 
     def top(self, n: int = 10) -> tuple[TensorRow, ...]:
         """Return the n largest allocations alive at the peak, largest first."""
         return self.tensors[:n]
+
+    @property
+    def fullest(self) -> DeviceRow | None:
+        """Row of the GPU that decides, of which all figures are: the one that ran out of memory, else the one
+        that is fullest; None of a process with one."""
+        order = [(row.out_of_memory, row.device_used, row.peak_allocated) for row in self.devices]
+        return self.devices[order.index(max(order))] if order else None
 
     @property
     def peak_request(self) -> Origin | None:

@@ -31,8 +31,8 @@ class Request:
     """A request for another process, in plain values: a script with arguments or a target, the Python that
     runs it, and `jobs.describe`'s options.
 
-    packages: folders it may import from after its own. keep, network, unprotected: as in `analyzer.run`.
-    job: the fields of `Rank`.
+    packages: folders it may import from after its own. keep, network, unprotected, gpus: as in
+    `analyzer.run`. job: the fields of `Rank`.
     """
 
     words: str
@@ -47,6 +47,7 @@ class Request:
     keep: str | None = None
     network: bool = True
     unprotected: bool = False
+    gpus: int | None = None
 
 
 def emulate(request: Request) -> Estimate:
@@ -103,6 +104,7 @@ def _emulate_here(request: Request) -> Estimate:
         Rank(**request.job),
         until=request.until,
         packages=tuple(map(Path, request.packages)),
+        gpus=request.gpus,
     ).estimate
 
 

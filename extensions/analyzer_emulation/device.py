@@ -46,6 +46,7 @@ def described(profile: DeviceProfile, cuda: tuple[int, int], count: int = 1) -> 
         "launched_code": modules.get("launched", 0),
         "searched_code": modules.get("searched", 0),
         "multicast": int(count > 1 and profile.name in BEHIND_SWITCHES),
+        "peers": int(profile.reaches_peers),
         "known": KNOWN_BYTES,
     }
     name = next(iter(profile.nvml_names), profile.name).replace(";", " ")

@@ -16,6 +16,7 @@ from typing import Any
 from analyzer.devices import DeviceProfile, resolve
 from analyzer.errors import AnalyzerError, InputError, OptionError, RunError, TargetError
 from analyzer.options import Options
+from analyzer.pipeline.devices import fullest_of
 from analyzer.ranks import Rank
 from analyzer.results.estimate import Estimate
 from analyzer.runtimes.pytorch import launches
@@ -86,18 +87,21 @@ def followed(
     python: str | os.PathLike[str] | None,
     environment: Mapping[str, str],
     job: Rank = ALONE,
+    gpus: int = 1,
 ) -> Emulated:
     """Return what a program takes of a GPU, as one rank of a job.
 
     python: the Python (or its environment's folder) whose PyTorch runs it; None: this one. environment:
-    variables it sees besides its own. When the rank asked for ends, the others are ended, and so does one
-    that fails (RunError). Raises OptionError, MissingDependencyError, and RunError where the process was
-    ended from outside. A program that raises gives the estimate up to there (`Estimate.incomplete`).
+    variables it sees besides its own. gpus: so many there are for it, where it is no job of ranks. When the
+    rank asked for ends, the others are ended, and so does one that fails (RunError). Raises OptionError,
+    MissingDependencyError, and RunError where the process was ended from outside. A program that raises gives
+    the estimate up to there (`Estimate.incomplete`).
     """
     profile, note = resolve(options.device)
-    record, doubts, notes = _recorded(program, options, profile, python, environment, job)
+    record, doubts, notes = _recorded(program, options, profile, python, environment, job, gpus)
     of = estimate_of if "events" in record else estimate_of_sessions
-    estimate = of(record, program.name, options, profile, note, doubts)
+    records = [{**record, **one} for one in record.get("gpus", ({},))]
+    estimate = fullest_of([of(one, program.name, options, profile, note, doubts) for one in records])
     if job.world_size > 1:
         notes = (_one_of(job), *notes)
         estimate = replace(estimate, step_seconds=None)  # collectives are not among a step's launches
@@ -130,6 +134,7 @@ def _recorded(
     python: str | os.PathLike[str] | None,
     environment: Mapping[str, str],
     job: Rank,
+    gpus: int = 1,
 ) -> tuple[dict[str, Any], tuple[str, ...], tuple[str, ...]]:
     """Return the process's record, libraries' answers that were not measured on this GPU, and notes on files
     the program wrote."""
@@ -153,12 +158,12 @@ def _recorded(
                 build.cuda,
                 build.device(profile),
                 {**environment, **questions.environment},
-                job.world_size,
+                max(job.world_size, gpus),
                 build.libraries,
             ) as variables,
         ):
             begun = time.monotonic()
-            record = _ran(program, options, job, exchange, build.python, variables, Path(folder))
+            record = _ran(program, options, job, exchange, build.python, variables, Path(folder), gpus=gpus)
             serves = bool(record.get("session_marks")) and ("events" not in record or record["sessions"])
             if serves and time.monotonic() - begun < _AGAIN_SECONDS and record["ended"]["how"] == "ended":
                 record["others"] = others = list[dict[str, Any]]()
@@ -194,9 +199,10 @@ def _ran(
     variables: Mapping[str, str],
     folder: Path,
     silent: bool = False,
+    gpus: int = 1,
 ) -> dict[str, Any]:
-    """Return what the process of the rank asked for wrote down. silent: what it prints is dropped. Raises
-    RunError."""
+    """Return what the process of the rank asked for wrote down. silent: what it prints is dropped. gpus: it
+    has so many. Raises RunError."""
     outs = [folder / f"seen{rank}.json" for rank in range(job.world_size)]
     processes = []
     port = _free_port() if job.launched else 0
@@ -215,6 +221,7 @@ def _ran(
                     "until": program.until,
                     "history": program.history,
                     "device": one.local_rank,
+                    "gpus": gpus,
                     "figures": rank == job.rank,
                 }
             ),

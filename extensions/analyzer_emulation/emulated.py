@@ -115,9 +115,10 @@ def of_script(
     job: Rank,
     until: str | int = "end",
     packages: Sequence[Path] = (),
+    gpus: int | None = None,
 ) -> Emulated:
-    """Emulate a script. until: as in `analyzer.run`; packages: folders it may import from behind its own.
-    Raises AnalyzerError; OptionError for what means something for targets alone."""
+    """Emulate a script. until, gpus: as in `analyzer.run`; packages: folders it may import from behind its
+    own. Raises AnalyzerError; OptionError for what means something for targets alone."""
     usual = Options()
     for field in fields(Options):
         if field.name not in OF_SCRIPTS and getattr(options, field.name) != getattr(usual, field.name):
@@ -127,7 +128,7 @@ def of_script(
                 f"name a model in it: {words}:make_model",
             )
     program = replace(script(words, args), until=until, packages=tuple(packages))
-    return followed(program, options, python, environment, job)
+    return followed(program, options, python, environment, job, gpus or 1)
 
 
 def of_target(

@@ -58,6 +58,7 @@ def of_program(
             keep=choice.keep,
             network=choice.network,
             unprotected=choice.unprotected,
+            gpus=choice.gpus,
         )
 
     if has_sessions_alone(script):

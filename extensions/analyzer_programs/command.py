@@ -112,6 +112,12 @@ def _with_ways_out(
     metavar="R|all",
     help="The rank to simulate; all: one after another, the worst decides.",
 )
+@click.option(
+    "--gpus",
+    type=click.IntRange(1, 16),
+    metavar="N",
+    help="GPUs that one process sees; without it one, or as many as it names.",
+)
 @click.option("--no-advice", is_flag=True, help="Do not search for changes that make a program fit.")
 @engine_options
 @sandbox_options
@@ -179,6 +185,7 @@ def command(script: str, arguments: tuple[str, ...], **options: Any) -> int:
                 not options["no_network"],
                 tell,
                 options["unprotected"],
+                options["gpus"],
             )
             answer = choice.analyze_program(name, arguments, parsed, {}, until, job)
             estimate, error = answer.estimate, answer.error

@@ -126,6 +126,10 @@ class Live:
         """The GPU's profile, with the cuBLAS settings of the program's environment."""
         return self._profile
 
+    def at(self, gpu: int) -> Live:  # noqa: ARG002
+        """Return itself: the memory of the only GPU."""
+        return self
+
     def attach(self, storages: Sequence[Any], operators: Sequence[Operator]) -> None:
         """Follow the program of these, which grow."""
         self._program = GrowingProgram(storages, operators)

@@ -18,7 +18,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from analyzer.analysis import Analysis
 from analyzer.devices import DeviceProfile, resolve
@@ -27,6 +27,7 @@ from analyzer.graph import Category, Death, Graph
 from analyzer.notes import WITH_ROOM
 from analyzer.options import Options
 from analyzer.pipeline.assemble import Captured, assemble
+from analyzer.pipeline.devices import with_devices
 from analyzer.ranks import Post, Rank
 from analyzer.report.verdicts import DOES_NOT_FIT, verdicts
 from analyzer.runtimes import base
@@ -37,10 +38,13 @@ from analyzer_programs.peers import Peers, Work
 from analyzer_sandbox import apart, current
 
 if TYPE_CHECKING:
+    from analyzer.capture.pytorch.recording.memory import Memory
     from analyzer_programs.following.script import Ran
+    from analyzer_programs.gpus import LiveGpus
     from analyzer_programs.live import Live
 
 _AGAIN_SECONDS = 60.0
+_MOST_GPUS = 16
 _FEW_STEPS = 3  # the most memory held is often not reached before
 
 
@@ -56,20 +60,30 @@ def follow(
     whole: bool = False,
     job: Rank | None = None,
     post: Post | None = None,
+    gpus: int | None = None,
 ) -> tuple[Analysis, BaseException | None]:
     """Return the analysis of a program, and what ended it before its end (None: nothing), an AnalyzerError
     where it failed or cannot be followed. whole: steps that repeat are stored like any other. job: the rank
     where its machine has another number of them than `Rank.of` takes it to have. post: brings what other
-    ranks say by value (None: they are followed beside this one where it asks). Raises AnalyzerError."""
+    ranks say by value (None: they are followed beside this one where it asks). gpus: so many there are for
+    it; None: one, or as many as it turns out to use. Raises AnalyzerError."""
     one = job or Rank.of(rank, ranks)
     name = " ".join((place_of(script)[0], *map(str, args)))
     follow_on = partial(
         watched, script, args, options, environment, progress=progress, whole=whole, job=one, post=post
     )
     begun = time.monotonic()
-    with apart() as box:
-        followed = follow_on(until=until)
-        notes = box.notes()
+    count, notes = gpus or 1, tuple[str, ...]()
+    while True:
+        with apart() as box:
+            followed = follow_on(until=until, gpus=count)
+            notes = (*box.notes(), *_counted(count, gpus))
+        needed = getattr(followed.ran.error, "needed", 0)
+        if gpus is not None or not count < needed <= _MOST_GPUS or one.world_size > 1:
+            break
+        if progress is not None:
+            progress(f"the program uses GPU {needed - 1}: following it with {needed}")
+        count = needed
     error = followed.ran.error
     if progress is not None:
         progress(f"computing the figures after {followed.ran.steps:,} steps")
@@ -84,6 +98,7 @@ def follow(
         until = "steady" if until in ("auto", "end") else until
         again = follow_on(
             until=until,
+            gpus=count,
             limitless=True,
             least_steps=followed.ran.steps,
             seconds=seconds,
@@ -128,12 +143,14 @@ def with_room(analysis: Analysis, free: Analysis) -> Analysis:
 
 @dataclass(frozen=True, slots=True)
 class Followed:
-    """A program that was followed, and the memory it had: what an analysis is made of."""
+    """A program that was followed, and the memory it had: what an analysis is made of. lives: the memories of
+    its GPUs, where it has several."""
 
     ran: Ran
     live: Live
     profile: DeviceProfile
     device_note: str
+    lives: tuple[Live, ...] = ()
 
 
 def watched(
@@ -153,11 +170,12 @@ def watched(
     most_steps: int | None = None,
     text: str | None = None,
     collects: bool = True,
+    gpus: int = 1,
 ) -> Followed:
     """Follow the program, as `follow`. limitless: serve every request, whatever the device has. least_steps:
     it is not steady before more than so many; seconds: end it after so long; most_steps: and after so many
     where it does not get steady. text: what is run in the place of the script's own. collects: Python's
-    garbage collector runs by itself."""
+    garbage collector runs by itself. gpus: so many there are for it."""
     one = job or Rank()
     if until not in ("auto", "end", "steady", "played") and (isinstance(until, (bool, str)) or until < 1):
         raise OptionError(
@@ -170,6 +188,7 @@ def watched(
     from analyzer_programs.following.branches import Branches
     from analyzer_programs.following.extent import Until
     from analyzer_programs.following.script import follow as captured_while_it_runs
+    from analyzer_programs.gpus import LiveGpus
     from analyzer_programs.live import Live
 
     workspace = environment.get("CUBLAS_WORKSPACE_CONFIG")
@@ -195,16 +214,18 @@ def watched(
                 )
             return runtime.profile(profile, chosen), alloc_conf(chosen.runtime_options)
 
-        live = Live(*current_settings(), current_settings, limitless)
+        lives = [Live(*current_settings(), current_settings, limitless) for _ in range(gpus)]
+        live, memory = lives[0], lives[0] if gpus == 1 else LiveGpus(lives)
         ran = captured_while_it_runs(
             main,
             live.profile,
-            live,
+            cast("Memory", memory),  # of several GPUs nothing is repeated or extrapolated
+            gpus=gpus,
             rank=one,
             post=peers,
             until=Until(None if until == "end" else until, least_steps, seconds, most_steps),
             assume=options.assume,
-            progress=_steps(progress, live),
+            progress=_steps(progress, memory),
             whole=whole,
             described=runtime.describes,
             collects=collects,
@@ -213,8 +234,8 @@ def watched(
         if (box := current()) is not None:
             box.ended()
     if ran.error is not None and _is_out_of_memory(ran.error):
-        live.caught_nothing()
-    return Followed(ran, live, live.profile, device_note)
+        memory.caught_nothing()
+    return Followed(ran, live, live.profile, device_note, tuple(lives) if gpus > 1 else ())
 
 
 def concluded(
@@ -225,7 +246,11 @@ def concluded(
     notes: Sequence[str] = (),
     limit: Limit | None = None,
 ) -> Analysis:
-    """Return the analysis of a followed program. notes: notes to add."""
+    """Return the analysis of a followed program: of several GPUs that of the one that decides, with all of
+    them in `Estimate.devices`. notes: notes to add."""
+    if followed.lives:
+        analyses = [concluded(part, options, name, one, notes, limit) for part in _by_gpu(followed)]
+        return with_devices(analyses)
     ran, one = followed.ran, one or Rank()
     graph = _awaited(ran)
     captured = Captured(
@@ -244,6 +269,21 @@ def concluded(
     if ran.trained:
         options = replace(options, mode="train")
     return _with_held(assemble(captured, options, base.named(options.runtime or "pytorch"), limit), graph)
+
+
+def _by_gpu(followed: Followed) -> Iterator[Followed]:
+    """Yield a program as each of its GPUs sees it."""
+    from analyzer_programs.gpus import graph_of
+
+    for gpu, live in enumerate(followed.lives):
+        ran = replace(followed.ran, graph=graph_of(followed.ran.graph, gpu))
+        yield replace(followed, ran=ran, live=live, lives=())
+
+
+def _counted(count: int, gpus: int | None) -> Iterator[str]:
+    """Yield a note on a number of GPUs that the program itself decided."""
+    if gpus is None and count > 1:
+        yield f"the program names cuda:{count - 1}: it was followed with {count} GPUs (--gpus {count})"
 
 
 def _given_back(followed: Followed) -> tuple[str, ...]:
@@ -325,7 +365,7 @@ def place_of(script: str | os.PathLike[str]) -> tuple[str, Path | str]:
     return name, path
 
 
-def _steps(progress: Callable[[str], None] | None, live: Live) -> Callable[[str], None] | None:
+def _steps(progress: Callable[[str], None] | None, live: Live | LiveGpus) -> Callable[[str], None] | None:
     """Progress with the pace of the program's steps, and the most it has held so far."""
     if progress is None:
         return None

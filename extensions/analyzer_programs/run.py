@@ -33,7 +33,9 @@ def traced(
         with sandbox.apart(choice.keep, choice.network, choice.unprotected) as box:
             if choice.progress is not None:
                 choice.progress(f"protection: {box.protected_by()}")
-            return follow(script, args, options, environment, until, progress=choice.progress, job=job)
+            return follow(
+                script, args, options, environment, until, progress=choice.progress, job=job, gpus=choice.gpus
+            )
     except sandbox.UnprotectedError as refused:
         raise OptionError(*refused.args) from None
 
@@ -46,6 +48,7 @@ def run(
     device: str | int | None = None,
     ranks: int = 1,
     rank: int = 0,
+    gpus: int | None = None,
     runtime_options: Mapping[str, Any] | None = None,
     until: Literal["end", "steady"] | int = "end",
     assume: Mapping[str, Any] | None = None,
@@ -66,6 +69,7 @@ def run(
     script: a file, run as `python SCRIPT ARGS` would, or `-m` and a module's name as the script "-m MODULE".
     args: its arguments, in a list.
     ranks, rank: of a job started by `torchrun`, which of how many is followed (`analyzer/ranks.py`).
+    gpus: so many there are for its one process (None: one, or as many as it names): `Estimate.devices`.
     environment: variables it sees besides its own. device: as in `analyzer.analyze`.
     until: "end"; a number of optimizer steps after which it ends; or "steady": after the step from which on
         steps ask for the same and the allocator is laid out as before.
@@ -89,7 +93,7 @@ def run(
         {"device": device, "runtime_options": runtime_options, "assume": assume, "release": release}
     )
     keep = None if keep_outputs is None else str(Path(keep_outputs).absolute())
-    choice = EngineChoice(engine, python, keep, network, progress, unprotected)
+    choice = EngineChoice(engine, python, keep, network, progress, unprotected, gpus)
     return choice.analyze_program(
         script, words_of(args), options, environment or {}, until, Rank.of(rank, ranks)
     ).estimate

@@ -57,9 +57,12 @@ def own_randomness() -> Iterator[None]:
 
 @contextlib.contextmanager
 def cuda_environment(
-    device: DeviceProfile, memory: Memory | None = None, described: Callable[[str], bool] = lambda _: False
+    device: DeviceProfile,
+    memory: Memory | None = None,
+    described: Callable[[str], bool] = lambda _: False,
+    gpus: int = 1,
 ) -> Iterator[Recorder]:
-    """Make Python, autograd and the dispatcher believe in a CUDA device; yields the recorder.
+    """Make Python, autograd and the dispatcher believe in CUDA devices, so many; yields the recorder.
 
     described: whether somebody has said what an operator takes, by its name; its body is not followed then.
     """
@@ -67,6 +70,7 @@ def cuda_environment(
     with without_compiler(), cuda_choices(compatible) as choices, cuda_autocast():
         recorder = Recorder(memory, compatible)
         recorder.described = described
+        recorder.gpus.provide(gpus, device.reaches_peers)
         recorder.choose(
             {**choices, **FUSED, **embedding_bags.CHOICES}, {**quantized.CHOICES, **detection.CHOICES}
         )

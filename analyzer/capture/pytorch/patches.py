@@ -165,7 +165,7 @@ PATCHES: dict[str, Patch] = {
         for name in ("data_ptr", "device", "is_cuda", "cuda")
     },
     **{
-        f"torch._C.{name}": Patch("copies between the GPUs of one process, of which there is one",
+        f"torch._C.{name}": Patch("copies between the GPUs of one process",
         cuda_only=True)
         for name in (
             "_scatter", "_scatter_out", "_gather", "_gather_out", "_broadcast", "_broadcast_out",
@@ -173,8 +173,12 @@ PATCHES: dict[str, Patch] = {
         )
     },
     **{
-        f"torch._C.{name}": Patch("the GPU there is stays the current one", cuda_only=True)
+        f"torch._C.{name}": Patch("the current one of the pretended GPUs", cuda_only=True)
         for name in ("_accelerator_exchangeDevice", "_accelerator_maybeExchangeDevice")
+    },
+    **{
+        f"torch.cuda.nccl.{name}": Patch("NCCL between GPUs of one process; a CPU build has none")
+        for name in ("is_available", "all_reduce", "reduce", "broadcast", "all_gather", "reduce_scatter")
     },
     "torch.nn.parallel._functions._get_stream": Patch("the stream inputs are copied on is made once a "
                                                       "program, not once a process"),

@@ -5,8 +5,8 @@
 2. While an operator runs, its own memory is taken and given back as its scratch rule tells
    (`scratch/script.py`).
 3. A library workspace is taken once per thread and stream. Autograd runs the backward pass on a thread of its
-   own, so training takes two of each (facts of the recorded measurements). A thread of the program's has what
-   an earlier one gave back.
+   own, so training takes two of each (facts of the recorded measurements). A thread of the program's, and of
+   several GPUs' that of a backward pass, has what an earlier one gave back.
 4. Storages in host memory ask for nothing.
 5. Everything is requested for the stream its operator runs on.
 
@@ -179,7 +179,7 @@ class Eager:
     @staticmethod
     def _thread_and_stream(operator: Operator) -> tuple[str, int]:
         """Return (thread, stream): "@autograd" for backward, "@1" and so on for a program's others."""
-        if operator.phase is Phase.BACKWARD:
+        if operator.phase is Phase.BACKWARD and not operator.handle:
             return "@autograd", operator.stream
         return f"@{operator.handle}" if operator.handle else "", operator.stream
 

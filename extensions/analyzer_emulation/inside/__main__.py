@@ -37,7 +37,9 @@ class Watch:
             return
         job = self._job
         recorder = beside("record").OperatorRecorder
-        self.recorder = recorder(job["kernels"], job["device"], job["assume"], job["until"], job["history"])
+        self.recorder = recorder(
+            job["kernels"], job["device"], job["assume"], job["until"], job["history"], job.get("gpus", 1)
+        )
 
     def begin_sessions(self, onnxruntime: Any) -> None:
         """Start to record ONNX Runtime's sessions."""
@@ -108,9 +110,9 @@ def _of_program(frames: TracebackType | None) -> TracebackType | None:
 
 def main() -> None:
     """JOB: a JSON file with "script", "module" (whether it is a module's name), "arguments", "kernels"
-    (`allocators/process.py`), "device" (whose history it is), "assume" (place -> value, `ProcessValues`),
-    "packages" (further folders to import from), "until", "history" (`OperatorRecorder`) and "figures"
-    (whether anyone wants them); OUT: the file for the record."""
+    (`allocators/process.py`), "device" (whose history it is), "gpus" (how many the process has), "assume"
+    (place -> value, `ProcessValues`), "packages" (further folders to import from), "until", "history"
+    (`OperatorRecorder`) and "figures" (whether anyone wants them); OUT: the file for the record."""
     ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG: it does not outlive whoever started it
     variables = _own_variables()
     is_child = sys.argv[1] == "--child"

@@ -113,6 +113,54 @@ class Enough(BaseException):
     """The program has run as far as was asked: it ends here."""
 
 
+class OfGpu:
+    """The record of one GPU of the process. requests: so many were made; steps, freed_by_steps:
+    requests and frees until each optimizer step; roles: {request count: {address: category}}."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+        self.requests = 0
+        self.operators: list[list[Any]] = []
+        self.steps: list[int] = []
+        self.freed_by_steps: list[int] = []
+        self.roles: dict[str, dict[int, str]] = {}
+
+    def blocks(self, what: str) -> int:
+        """Return the number of blocks the allocator has "allocated" or "freed"."""
+        if not torch.cuda.is_initialized():
+            return 0
+        return int(torch._C._cuda_memoryStats(self.number)["allocation"]["all"][what])
+
+    def close(self, snapshot: Any) -> dict[str, Any]:
+        """Return the record of this GPU."""
+        stats = torch.cuda.memory_stats(self.number)
+        return {
+            "events": [
+                [e["action"], e.get("addr", 0), e["size"], e["stream"]]  # out of memory has none
+                for e in snapshot["device_traces"][self.number]
+            ],
+            "counters": {
+                name: stats.get(f"{name}.all.{what}", 0)
+                for name, what in (
+                    ("allocation", "allocated"),
+                    ("allocated_bytes", "current"),
+                    ("reserved_bytes", "current"),
+                )
+            },
+            "peak_reserved_bytes": stats.get("reserved_bytes.all.peak", 0),
+            "ooms": stats.get("num_ooms", 0),
+            "retries": stats.get("num_alloc_retries", 0),
+            "operators": self.operators,
+            "steps": self.steps,
+            "freed_by_steps": self.freed_by_steps,
+            "roles": self.roles,
+            # Memory that libraries gave back, as NCCL does with its communicators, counts: they held it
+            # beside the rest. The driver's own part of the device is no process's.
+            "used_bytes": _RUNTIME.emulated_used_bytes(self.number)
+            + _RUNTIME.emulated_given_back_bytes(self.number),
+        }
+
+
 class OperatorRecorder:
     """Sees every operator that runs on the device, on every thread.
 
@@ -128,25 +176,22 @@ class OperatorRecorder:
         assume: dict[str, Any],
         until: Any = "end",
         history: bool = True,
+        gpus: int = 1,
     ) -> None:
         self._device = device
+        self._gpus = [OfGpu(device), *(OfGpu(number) for number in range(gpus) if number != device)]
         self._until = until
         self._before: tuple[int, ...] = ()
         self._inside = threading.local()
         self._keys = _below()
-        self._requests = 0
         self.places = SourcePlaces(self._remember)
         self.values = ProcessValues(self.places.line, assume)
         self.launches = StepLaunches(self.places.current_place) if history else None
         if self.launches is not None:
             once_imported(padding.MODULE, lambda module: padding.answer(module, self.launches))
-        self.operators: list[list[Any]] = []
         self.failed: list[str] = []  # line, kind and text of the last error of an operator
-        self.steps: list[int] = []
-        self.freed_by_steps: list[int] = []
         self._kernels = kernels
         self._kinds: dict[Any, int] = {}
-        self.roles: dict[str, dict[int, str]] = {}
         self._reduces = False
         self._hidden = False
         # Settings of torch.backends.cudnn that a convolution was called under: cuDNN itself cannot see them.
@@ -219,7 +264,6 @@ class OperatorRecorder:
 
     def _follow(self, func: Any, run: Any, args: Any, kwargs: Any) -> Any:
         """Run an operator, and record it with its results if it took memory."""
-        before = self._requests
         if "convolution" in func._schema.name:
             self._note_settings()
         result = self.values.call(func, run, args, kwargs)
@@ -227,17 +271,20 @@ class OperatorRecorder:
         if self.launches is None:
             return result
         self.launches.operator(func, args, kwargs, result)
-        after = self._requests = self.count()
-        if after != before:  # those made since the last operator belong to this one: the tensor it fills
-            line, module, phase = self.places.current_place()
-            outputs = tensors([result])
-            made = [
-                [t.data_ptr(), str(t.dtype)[6:], list(t.shape)]
-                for t in outputs
-                if t.is_cuda and t.layout == torch.strided and not t.is_nested
-            ]
-            self.operators.append([before, after, str(func), module, line, phase, made])
-        elif torch.is_grad_enabled():
+        took = False
+        for gpu in self._gpus:
+            before, after = gpu.requests, gpu.blocks("allocated")
+            if after != before:  # those made since the last operator belong to this one: the tensor it fills
+                gpu.requests, took = after, True
+                line, module, phase = self.places.current_place()
+                outputs = tensors([result])
+                made = [
+                    [t.data_ptr(), str(t.dtype)[6:], list(t.shape)]
+                    for t in outputs
+                    if t.is_cuda and t.layout == torch.strided and not t.is_nested
+                ]
+                gpu.operators.append([before, after, str(func), module, line, phase, made])
+        if not took and torch.is_grad_enabled():
             self.places.current_place()
         return result
 
@@ -250,19 +297,9 @@ class OperatorRecorder:
         )
         self.settings.update(name for name, on in settings if on)
 
-    def count(self) -> int:
-        """Return the number of requests the allocator has served on this process's device."""
-        return self._blocks("allocated")
-
     def served(self) -> tuple[int, int]:
         """Return how many requests the allocator has served, and how many blocks it got back."""
-        return self.count(), self._blocks("freed")
-
-    def _blocks(self, what: str) -> int:
-        """Return the number of blocks the allocator has "allocated" or "freed"."""
-        if not torch.cuda.is_initialized():
-            return 0
-        return int(torch._C._cuda_memoryStats(self._device)["allocation"]["all"][what])
+        return self._gpus[0].blocks("allocated"), self._gpus[0].blocks("freed")
 
     def _launched(self, func: Any, result: Any) -> None:
         """Tell the emulated driver, whose addresses depend on it, which kind of kernel ran: 0 none, 1 plain,
@@ -290,24 +327,28 @@ class OperatorRecorder:
         _RUNTIME.emulated_stepped()
         if self.launches is not None:
             self.launches.stepped(optimizer)
-        self.steps.append(self.count())
-        self.freed_by_steps.append(self._blocks("freed"))
+        for gpu in self._gpus:
+            gpu.steps.append(gpu.blocks("allocated"))
+            gpu.freed_by_steps.append(gpu.blocks("freed"))
         self._roles(
             [p for group in optimizer.param_groups for p in group["params"]],
             (t for state in optimizer.state.values() for t in state.values()),
         )
-        if self._until == "steady" and len(self.steps) > 1:
-            stats = torch._C._cuda_memoryStats(self._device)
-            held = (stats[name]["all"]["current"] for name in ("allocated_bytes", "reserved_bytes"))
-            step = (self.steps[-1] - self.steps[-2], *held)
+        steps = len(self._gpus[0].steps)
+        if self._until == "steady" and steps > 1:
+            step: tuple[int, ...] = ()
+            for gpu in self._gpus:
+                stats = torch._C._cuda_memoryStats(gpu.number)
+                held = (stats[name]["all"]["current"] for name in ("allocated_bytes", "reserved_bytes"))
+                step += (gpu.steps[-1] - gpu.steps[-2], *held)
             if step == self._before:
                 raise Enough
             self._before = step
-        if self._until == len(self.steps):
+        if self._until == steps:
             raise Enough
 
     def _roles(self, parameters: Any, states: Any = (), buffers: Any = ()) -> None:
-        """Record tensors' categories by address: {request count: {address: category}}."""
+        """Record tensors' categories by address."""
         roles: dict[int, str] = {}
         for p in parameters:
             roles |= dict.fromkeys(_addresses(p), "parameters")
@@ -315,7 +356,8 @@ class OperatorRecorder:
         for kind, wholes in (("optimizer state", states), ("buffers", buffers)):
             for owner in wholes:
                 roles |= dict.fromkeys(_addresses(owner), kind)
-        self.roles.setdefault(str(self.count()), {}).update(roles)
+        for gpu in self._gpus:  # an address is of one
+            gpu.roles.setdefault(str(gpu.blocks("allocated")), {}).update(roles)
 
     def _remember(self, root: torch.nn.Module) -> None:
         """Remember an outermost module, which may be dead at the end."""
@@ -330,47 +372,27 @@ class OperatorRecorder:
         for root in self.places.roots():
             self._remember(root)
         snapshot = torch.cuda.memory._snapshot()
-        stats = torch.cuda.memory_stats(self._device)
         refused: list[str] = []
         _RUNTIME.emulated_refused.restype = ctypes.c_char_p
         while (name := _RUNTIME.emulated_refused(len(refused))) is not None:
             refused.append(name.decode())
         _RUNTIME.emulated_given_back_bytes.restype = ctypes.c_uint64
         _RUNTIME.emulated_used_bytes.restype = ctypes.c_uint64
+        first, *others = [gpu.close(snapshot) for gpu in self._gpus]
+        own = {gpu.number for gpu in self._gpus}
         return {
+            **first,
+            **({"gpus": [first, *others]} if others else {}),
             "torch": torch.__version__,
             "cuda": torch.version.cuda,
-            "events": [
-                [e["action"], e.get("addr", 0), e["size"], e["stream"]]  # out of memory has none
-                for e in snapshot["device_traces"][self._device]
-            ],
-            "counters": {
-                name: stats.get(f"{name}.all.{what}", 0)
-                for name, what in (
-                    ("allocation", "allocated"),
-                    ("allocated_bytes", "current"),
-                    ("reserved_bytes", "current"),
-                )
-            },
-            "peak_reserved_bytes": stats.get("reserved_bytes.all.peak", 0),
-            "ooms": stats.get("num_ooms", 0),
-            "retries": stats.get("num_alloc_retries", 0),
-            "operators": self.operators,
             "launches": self.launches.last if self.launches is not None else [],
-            "steps": self.steps,
-            "freed_by_steps": self.freed_by_steps,
-            "roles": self.roles,
             "reads": dict(self.values.reads),
             "assumed": sorted(self.values.assumptions.used),
             "refused": refused,
             "failed": self.failed,
             "cudnn": sorted(self.settings),
             "pools": any(tuple(s.get("segment_pool_id", _COMMON)) != _COMMON for s in snapshot["segments"]),
-            "elsewhere": sum(s["total_size"] for s in snapshot["segments"] if s["device"] != self._device),
+            "elsewhere": sum(s["total_size"] for s in snapshot["segments"] if s["device"] not in own),
             "reduces": self._reduces,
             "sends": bool(_RUNTIME.emulated_sent_messages(self._device)),
-            # Memory that libraries gave back, as NCCL does with its communicators, counts: they held it
-            # beside the rest. The driver's own part of the device is no process's.
-            "used_bytes": _RUNTIME.emulated_used_bytes(self._device)
-            + _RUNTIME.emulated_given_back_bytes(self._device),
         }

@@ -16,7 +16,7 @@ static void read_device(void) {
   const char *said = getenv("ANALYZER_EMULATED_DEVICE");
   char text[1024], *rest = text, *pair;
   snprintf(text, sizeof text, "%s", said ? said : "");
-  device.count = 1;
+  device.count = device.peers = 1;
   while ((pair = strsep(&rest, ";"))) {
     char *equals = strchr(pair, '=');
     if (!equals) continue;
@@ -24,7 +24,7 @@ static void read_device(void) {
     const char *value = equals + 1;
     uint64_t number = strtoull(value, 0, 10);
 #define FIELD(field) if (!strcmp(pair, #field)) device.field = number
-    FIELD(count); FIELD(multicast); FIELD(major); FIELD(minor); FIELD(cuda); FIELD(sm_count); FIELD(threads_per_sm); FIELD(blocks_per_sm);
+    FIELD(count); FIELD(multicast); FIELD(peers); FIELD(major); FIELD(minor); FIELD(cuda); FIELD(sm_count); FIELD(threads_per_sm); FIELD(blocks_per_sm);
     FIELD(shared_per_sm); FIELD(shared_per_block); FIELD(l2);
     FIELD(capacity); FIELD(listed); FIELD(driver); FIELD(context); FIELD(first_kernel); FIELD(cublas_code); FIELD(cudnn_code);
     FIELD(cusolver_code); FIELD(cufft_code); FIELD(kernels_code); FIELD(launched_code);
@@ -160,7 +160,7 @@ ANSWER int cudaSetDevice(int index) {
 ANSWER int cudaRuntimeGetVersion(int *version) { *version = the_device()->cuda; return OK; }
 ANSWER int cudaDriverGetVersion(int *version) { *version = the_device()->cuda; return OK; }
 ANSWER int cudaDeviceSynchronize(void) { return OK; }
-ANSWER int cudaDeviceCanAccessPeer(int *can, int one, int other) { *can = one != other; return OK; }
+ANSWER int cudaDeviceCanAccessPeer(int *can, int one, int other) { *can = one != other && the_device()->peers; return OK; }
 ANSWER int cudaDeviceEnablePeerAccess(int other, unsigned flags) { (void)other; (void)flags; return OK; }
 ANSWER int cudaDeviceGetPCIBusId(char *text, int size, int index) { snprintf(text, size, "0000:%02x:00.0", 1 + index); return OK; }
 ANSWER int cudaDeviceGetStreamPriorityRange(int *least, int *greatest) {

@@ -20,7 +20,7 @@ enum { OK = 0, INVALID_VALUE = 1, OUT_OF_MEMORY = 2, INVALID_DEVICE = 101, NO_KE
 /* The device that is not there: what `extensions/analyzer_emulation/device.py` says of it. Sizes in bytes. */
 typedef struct {
   char name[128];
-  int count, multicast, major, minor, cuda; /* cuda: 13000 for CUDA 13.0, the release PyTorch was built with */
+  int count, multicast, peers, major, minor, cuda; /* cuda: 13000 for CUDA 13.0, the release PyTorch was built with */
   int sm_count, threads_per_sm, blocks_per_sm, shared_per_sm, shared_per_block, l2;
   uint64_t capacity, listed, driver, context, first_kernel, cublas_code, cudnn_code, cusolver_code, cufft_code, kernels_code,
       launched_code, searched_code; /* of a provider, with the first kernel, and with the first search among cuDNN's plans */

@@ -17,7 +17,7 @@ followed.
 6. `torch.compile` runs what it is given as eager code (`compiling.py`), which is said beside the verdict.
    Kernels written in Triton are launched and not run (`triton_kernels.py`).
 
-Not modelled: several GPUs in one process; what a compiler would make of the program.
+Not modelled: what a compiler would make of the program.
 """
 
 from __future__ import annotations
@@ -78,6 +78,7 @@ from analyzer_programs.following.tracing import (
     scripted,
     tracing,
 )
+from analyzer_programs.gpus import threads_of_autograd
 from analyzer_programs.world.groups import world
 
 if TYPE_CHECKING:
@@ -306,20 +307,23 @@ def follow(
     described: Callable[[str], bool] = lambda _: False,
     collects: bool = True,
     branches: Branches | None = None,
+    gpus: int = 1,
 ) -> Ran:
     """Call `run` with everything on "cuda" followed, as one rank. post: what other ranks say by value. whole:
     steps that repeat are stored like any other. described: as in `cuda_environment`.
-    collects: Python's garbage collector runs by itself. branches: those of the script that `run` runs."""
+    collects: Python's garbage collector runs by itself. branches: those of the script that `run` runs.
+    gpus: so many there are for it, with a memory of each where it is not one."""
     rank = rank or Rank()
     error: BaseException | None = None
     with (
         own_randomness(),
         without_ours(),
-        cuda_environment(device, memory, described) as recorder,
+        cuda_environment(device, memory, described, gpus) as recorder,
         recorder.storages.garbage.watched(collects),
     ):
         recorder.whole_program(site_folders(), alone=rank.world_size == 1)
         recorder.values.assumptions = Assumptions(assume)
+        whole = whole or gpus > 1
         repetition = None if memory is None or whole else Repetition(recorder, memory)
         loaders = Loaders()
         extent = Extent(until or Until(), repetition, loaders, branches or Branches())
@@ -334,7 +338,7 @@ def follow(
             fetched_kernels(device, recorder),
             compiled_flex(device),
             _places_recorded(recorder, phases),
-            contextlib.nullcontext() if tokens is None else tokens.open(),
+            threads_of_autograd(memory, recorder) if tokens is None else tokens.open(),
             reading_in_order(recorder),
             replaced(
                 {

@@ -7,7 +7,9 @@
    it ends; the next thread takes that one over. So workspaces, which belong to handles, are as many as
    threads that live at once. A thread that ends here, where nothing is computed, before the next is started
    may be at work there still: its handle is taken over only where the main thread ran an operator, or waited
-   for a thread, in between.
+   for a thread, in between. A handle is of one GPU. Of several GPUs the main thread takes over a handle, too,
+   and so does the one on which autograd works for a GPU: so replicas of `nn.DataParallel`, whose threads end,
+   leave theirs to them.
 4. An operation that the analysis cannot follow ends the program, in whichever thread it is. An error of the
    program's own ends the thread it happens in, as in any program.
 5. The program is over when all its threads are that are no daemons.
@@ -22,11 +24,13 @@ from __future__ import annotations
 import contextlib
 import signal
 import threading
+from collections import defaultdict
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from analyzer.capture.pytorch.patches import replaced
 from analyzer.errors import AnalyzerError
+from analyzer.graph import Phase
 
 if TYPE_CHECKING:
     from analyzer.capture.pytorch.recording.recorder import Recorder
@@ -59,6 +63,10 @@ class Handles:
         self._count += 1
         return self._count
 
+    def has_free(self, start: int) -> bool:
+        """Return whether one was given back before a moment."""
+        return any(moment < start for _, moment in self._free)
+
     def give(self, number: int, moment: int) -> None:
         """Return the handle number of a thread that ended at this moment."""
         self._free.append((number, moment))
@@ -72,10 +80,12 @@ class Threads:
     ) -> None:
         self._recorder, self._modes = recorder, modes
         self._started: list[threading.Thread] = []
-        self._handles = Handles()
+        self._handles: defaultdict[int, Handles] = defaultdict(Handles)  # by GPU
         # Counts what orders threads: operators of the main thread's, and waits for a thread.
         self._moment = 0
+        self._autograd: dict[int, int] = {}  # handles of autograd's threads by GPU
         self._follower = threading.get_ident()
+        self._users: defaultdict[int, set[int | None]] = defaultdict(set)  # live threads that used a GPU
         self._ended_by: BaseException | None = None
         self._variables: object = None
         recorder.handle = self.handle
@@ -130,8 +140,11 @@ class Threads:
             self._ended_by = self._ended_by or error
             self._interrupt()
         finally:
-            if place.handle:
-                self._handles.give(place.handle, self._moment)
+            for users in self._users.values():
+                users.discard(threading.get_ident())
+            for gpu, handle in place.handles.items():
+                if handle:
+                    self._handles[gpu].give(handle, self._moment)
 
     def _interrupt(self) -> None:
         """Wake the main thread, which may wait for this one, after an error."""
@@ -141,12 +154,37 @@ class Threads:
     def handle(self, operator: str) -> int:
         """Return this thread's handle number; it takes one if the operator needs one."""
         place, thread = self._recorder.places.current, threading.get_ident()
+        gpu = self._recorder.gpus.making() if self._recorder.gpus.several else 0
         if thread == self._follower:
             self._moment += 1
-        elif not place.in_order:
+        elif not place.in_order and self._is_shared(gpu, thread):
             self._recorder.note(ORDER)
-        if place.handle is None:
+        if self._recorder.gpus.several and self._recorder.places.phase is Phase.BACKWARD:
+            return self._of_autograd(operator, gpu)
+        handle = place.handles.get(gpu)
+        if handle is None:
             if not operator.partition("::")[2].startswith(_LIBRARIES):
                 return 0
-            place.handle = 0 if thread == self._follower else self._handles.take(place.start)
-        return place.handle
+            is_main = thread == self._follower
+            handle = self._left(gpu) if is_main else self._handles[gpu].take(place.start)
+            place.handles[gpu] = handle
+        return 0 if self._recorder.places.phase is Phase.BACKWARD else handle
+
+    def _of_autograd(self, operator: str, gpu: int) -> int:
+        """Return the handle number of a GPU's autograd thread; 0: one of its own."""
+        if gpu not in self._autograd and operator.partition("::")[2].startswith(_LIBRARIES):
+            self._autograd[gpu] = self._left(gpu)
+        return self._autograd.get(gpu, 0)
+
+    def _left(self, gpu: int) -> int:
+        """Return the number of a handle that a thread gave back; 0: a new one. Of one GPU it is new."""
+        handles = self._handles[gpu]
+        is_free = self._recorder.gpus.several and handles.has_free(self._moment)
+        return handles.take(self._moment) if is_free else 0
+
+    def _is_shared(self, gpu: int, thread: int) -> bool:
+        """Return whether several threads that live at the same time ask a GPU for memory."""
+        if not self._recorder.gpus.several:
+            return True
+        self._users[gpu].add(thread)
+        return len(self._users[gpu]) > 1

@@ -144,8 +144,7 @@ def world(rank: Rank, recorder: Recorder, post: Post | None = None) -> Iterator[
     """
     used = Communicators(recorder.places.line if post is not None else None)
     messages = Messages(recorder, post)
-    recorder.gpu = torch.device("cuda", rank.local_rank)
-    recorder.gpu_count = rank.local_world_size
+    recorder.gpus.of_rank(rank.local_rank, rank.local_world_size)
     tell = sys.excepthook  # `init_process_group` puts one in its place that names the rank
     recorder.choose(Collectives(recorder, messages, used.used, used.functional).choices(), WRAPPING)
     _forget_shapes()

@@ -219,6 +219,23 @@ def _runs(process: str) -> bool:
     return status.exists() and status.read_text().rpartition(")")[2].split()[0] != "Z"
 
 
+def test_several_gpus_of_one_process_take_what_the_trace_says(python: Path) -> None:
+    script = ROOT / "tests/extensions/emulation/programs/two_gpus.py"
+    both = [
+        analyzer.run(script, device="h200", gpus=2, engine=engine, python=python, unprotected=True)
+        for engine in ("trace", "emulate")
+    ]
+    traced, emulated = (
+        [
+            (row.number, row.peak_allocated, row.peak_reserved, row.device_used > row.peak_reserved)
+            for row in one.devices
+        ]
+        for one in both
+    )
+    assert len(emulated) == 2 and traced == emulated
+    assert both[1].engine == "emulate" and both[1].incomplete is None
+
+
 def test_kernels_compiled_in_the_process_and_comparisons_do_not_end_a_program(python: Path) -> None:
     """NVRTC asks the driver for a table it need not have; TorchScript's tracer is not disturbed; equal is what is equal, or asserted."""
     program = ROOT / "tests/extensions/emulation/programs/holes.py"

@@ -12,7 +12,7 @@
    so too.
 
 Answers of `torch.cuda`'s own functions are in `functions.py`.
-Not modelled: several GPUs in one process, CUDA graphs.
+Not modelled: CUDA graphs.
 """
 
 from __future__ import annotations
@@ -44,10 +44,11 @@ from analyzer.capture.pytorch.device.host import (
     Pinned,
     data_of,
 )
-from analyzer.capture.pytorch.device.placement import Placement, is_cuda
+from analyzer.capture.pytorch.device.placement import Placement
 from analyzer.capture.pytorch.kernels.attention import AttentionChoice
 from analyzer.capture.pytorch.kernels.slices import SLICES_WHOLE, sliced_whole
 from analyzer.capture.pytorch.patches import replaced
+from analyzer.capture.pytorch.recording import autocasting
 from analyzer.capture.pytorch.recording.parts import is_sparse, unwraps_itself
 from analyzer.capture.pytorch.recording.recorder import META
 
@@ -84,7 +85,7 @@ class FakeCuda(TorchFunctionMode):
             tensor.share_memory_: lambda t: t if self._on_gpu(t) else t.share_memory_(),
             tensor.__dlpack__: lambda t, **k: t if self._on_gpu(t) else t.__dlpack__(**k),
             tensor.__dlpack_device__: lambda t: (
-                (_DLPACK_CUDA, recorder.gpu.index) if self._on_gpu(t) else t.__dlpack_device__()
+                (_DLPACK_CUDA, self._placement.gpu_of(t).index) if self._on_gpu(t) else t.__dlpack_device__()
             ),
             vars(tensor)["__cuda_array_interface__"].__get__: self._array_interface,
             tensor.tolist: lambda t: recorder.values.host_value(t).tolist(),
@@ -122,8 +123,8 @@ class FakeCuda(TorchFunctionMode):
         """Return the values as an array. Raises what PyTorch does where it refuses (`tensor_numpy.cpp`)."""
         if not force and self._on_gpu(tensor):
             raise TypeError(
-                f"can't convert cuda:{self._recorder.gpu.index} device type tensor to numpy. Use Tensor.cpu()"
-                " to copy the tensor to host memory first."
+                f"can't convert {self._placement.gpu_of(tensor)} device type tensor to numpy. Use"
+                " Tensor.cpu() to copy the tensor to host memory first."
             )
         if not force and torch.is_grad_enabled() and tensor.requires_grad:
             raise RuntimeError(
@@ -143,12 +144,11 @@ class FakeCuda(TorchFunctionMode):
         if func in MAKING_SPARSE and self._host is not None:
             args = self._host.bare(args)
         handler = self._handlers.get(func)
+        if handler is not None and self._recorder.gpus.several:
+            with self._recorder.gpus.placing(self._gpu_among(args)):
+                return self._handled(handler, types, args, kwargs)
         if handler is not None:
-            if types and not _UNINITIALIZED.isdisjoint(types):
-                # Such a parameter refuses what a handler asks it for in turn.
-                with torch._C.DisableTorchFunctionSubclass():
-                    return handler(*args, **kwargs)
-            return handler(*args, **kwargs)
+            return self._handled(handler, types, args, kwargs)
         if kwargs and kwargs.pop("pin_memory", False):
             return Pinned.mark(self.__torch_function__(func, types, args, kwargs))
         # PyTorch's own mode for it comes later than this one.
@@ -160,11 +160,12 @@ class FakeCuda(TorchFunctionMode):
             kwargs = {**kwargs, "device": default}
         if args and _real(args) and _own(func) and (not kwargs or _real(kwargs.values(), some=False)):
             return self._on_host(func, args, kwargs)
+        gpu: int | None = None
         if kwargs:
             if kwargs.get("generator") is not None and kwargs["generator"].device.type == "cuda":
                 kwargs["generator"] = None  # nothing random on the device has a value
             device = kwargs.get("device")
-            if device is not None and is_cuda(device, self._recorder.gpu):
+            if device is not None and (gpu := self._recorder.gpus.named(device)) is not None:
                 kwargs["device"] = META
             elif device is not None and self._host is not None and torch.device(device).type == "meta":
                 with self._recorder.storages.making_nowhere():
@@ -178,7 +179,27 @@ class FakeCuda(TorchFunctionMode):
                 return self._run_jagged(kind, func, types, args, kwargs)
         if self._host is not None and torch.is_grad_enabled():
             args, kwargs = self._host.together(func, args, kwargs)
+        if self._recorder.gpus.several:
+            is_named = kwargs.get("device") is not None
+            with self._recorder.gpus.placing(gpu if is_named else self._gpu_among(args)):
+                return func(*args, **kwargs)
         return func(*args, **kwargs)
+
+    @staticmethod
+    def _handled(handler: Callable[..., Any], types: Any, args: Any, kwargs: Any) -> Any:
+        if types and not _UNINITIALIZED.isdisjoint(types):
+            # Such a parameter refuses what a handler asks it for in turn.
+            with torch._C.DisableTorchFunctionSubclass():
+                return handler(*args, **kwargs)
+        return handler(*args, **kwargs)
+
+    def _gpu_among(self, args: Any) -> int | None:
+        """Return the GPU of the first tensor among a call's arguments, or in its first list of tensors."""
+        for value in args[:2]:
+            one = value[0] if isinstance(value, (list, tuple)) and value else value
+            if isinstance(one, torch.Tensor) and (gpu := self._recorder.storages.gpu_of(one)) is not None:
+                return gpu
+        return None
 
     def _run_jagged(self, kind: Any, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
         """Run a jagged tensor's own Python, which asks for devices and may call the function again."""
@@ -256,13 +277,14 @@ class FakeCuda(TorchFunctionMode):
             return text if self._placement.is_meta(tensor) else text.replace(", device='meta'", "")
         value = self._recorder.values.known(tensor)
         if value is None:
-            return str(tensor.__repr__(**kwargs)).replace("device='meta'", f"device='{self._recorder.gpu}'")
-        return f"{value.__repr__(**kwargs).removesuffix(')')}, device='{self._recorder.gpu}')"
+            gpu = self._placement.gpu_of(tensor)
+            return str(tensor.__repr__(**kwargs)).replace("device='meta'", f"device='{gpu}'")
+        return f"{value.__repr__(**kwargs).removesuffix(')')}, device='{self._placement.gpu_of(tensor)}')"
 
     @contextlib.contextmanager
     def in_another_thread(self) -> Iterator[None]:
         """While open, this thread is followed as the one is that entered the modes."""
-        with _Again(self), self._recorder:
+        with autocasting.in_this_thread(), _Again(self), self._recorder:
             yield
 
     @contextlib.contextmanager
@@ -344,18 +366,20 @@ class FakeCuda(TorchFunctionMode):
             if real.type != "meta":
                 return real
             place = self._recorder.storages.place_of(storage)
-            return real if place is None else self._recorder.gpu if place else torch.device("cpu")
+            if place is None:
+                return real
+            return self._recorder.storages.device_of_storage(storage) if place else torch.device("cpu")
 
         def to_device(storage: Any, device: Any = None, non_blocking: bool = False) -> Any:
             """Return a copy on the GPU; what it holds is not followed."""
-            if is_cuda(self._recorder.gpu if device is None else device, self._recorder.gpu):
-                if where(storage).type == "cuda":
-                    return storage
-                tensor = torch.empty(storage.nbytes(), dtype=torch.uint8, device=self._recorder.gpu)
-                if not non_blocking:
-                    self._recorder.storages.wait(self._recorder.streams.now())
-                return tensor.untyped_storage()
-            return storage
+            gpus = self._recorder.gpus
+            gpu = gpus.current if device is None else gpus.named(device)
+            if gpu is None or where(storage) == gpus.device(gpu):
+                return storage
+            tensor = torch.empty(storage.nbytes(), dtype=torch.uint8, device=gpus.device(gpu))
+            if not non_blocking:
+                self._recorder.storages.wait(self._recorder.streams.now())
+            return tensor.untyped_storage()
 
         with replaced(
             {
@@ -467,5 +491,5 @@ class _Again(TorchFunctionMode):
             and torch._C._current_autograd_node() is not None
             and self._mode._on_gpu(args[0])
         ):
-            kwargs = {**kwargs, "device": self._mode._recorder.gpu}
+            kwargs = {**kwargs, "device": self._mode._placement.gpu_of(args[0])}
         return self._mode.__torch_function__(func, types, args, kwargs)

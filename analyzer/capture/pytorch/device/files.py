@@ -46,7 +46,7 @@ class Files:
     def __init__(self, recorder: Recorder) -> None:
         self._recorder = recorder
         self._zeros: dict[int, torch.UntypedStorage] = {}
-        self._on_gpu: set[int] = set()
+        self._on_gpu: dict[int, int] = {}
 
     def zeros(self, tensor: torch.Tensor) -> torch.Tensor:
         """Return a real tensor of zeros for one without memory; shared storages stay shared."""
@@ -58,7 +58,8 @@ class Files:
                 storage = torch.from_numpy(block).untyped_storage()
                 self._zeros[own._cdata] = storage
                 if not self._recorder.storages.in_host_memory(tensor):
-                    self._on_gpu.add(storage._cdata)
+                    gpus, gpu = self._recorder.gpus, self._recorder.storages.gpu_of(tensor)
+                    self._on_gpu[storage._cdata] = (gpu or 0) if gpus.several else 0
             zeros = torch.empty(0, dtype=tensor.dtype)
             zeros.set_(storage, tensor.storage_offset(), tensor.shape, tensor.stride())
             return zeros.requires_grad_(tensor.requires_grad)
@@ -78,13 +79,15 @@ class Files:
 
     def where(self, storage: Any) -> str | None:
         """Return a storage's device as stored in a file; None leaves it to PyTorch."""
-        return "cuda:0" if getattr(storage, "_cdata", None) in self._on_gpu else None
+        gpu = self._on_gpu.get(getattr(storage, "_cdata", 0))
+        return None if gpu is None else f"cuda:{gpu}"
 
     def restored(self, storage: Any, location: str) -> Any:
         """Return a storage of a file, on the device it belongs to; None where PyTorch itself does that."""
         if location.partition(":")[0] != "cuda":
             return None
-        tensor = torch.empty(storage.nbytes(), dtype=torch.uint8, device="cuda")
+        device = location if self._recorder.gpus.several else "cuda"
+        tensor = torch.empty(storage.nbytes(), dtype=torch.uint8, device=device)
         if storage.device.type == "cpu" and 0 < storage.nbytes() <= _KNOWN_BYTES:
             with torch._C.DisableTorchFunction():
                 held = torch.empty(0, dtype=torch.uint8).set_(storage)

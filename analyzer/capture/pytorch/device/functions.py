@@ -26,6 +26,7 @@ from analyzer.capture.pytorch.device.streams import streams
 from analyzer.capture.pytorch.kernels.attention import KEEPS_PROJECTIONS, AttentionChoice, is_scripting
 from analyzer.capture.pytorch.kernels.detection import loading
 from analyzer.capture.pytorch.patches import replaced
+from analyzer.capture.pytorch.recording.gpus import Gpus
 from analyzer.capture.pytorch.recording.memory import MemoryAnswers
 from analyzer.capture.pytorch.recording.parts import wraps
 from analyzer.devices.architectures import Architecture
@@ -36,12 +37,12 @@ if TYPE_CHECKING:
 
 _STATIC_SHARED_BYTES = 49152  # what a block may have on any GPU, without opting in to more
 _SILENT_NAMES = """
-    cuda.init cuda._lazy_init cuda.set_device cuda.empty_cache cuda.reset_peak_memory_stats
+    cuda.init cuda._lazy_init cuda.empty_cache cuda.reset_peak_memory_stats
     cuda.reset_max_memory_allocated cuda.reset_max_memory_cached cuda.reset_accumulated_memory_stats
     cuda.reset_accumulated_host_memory_stats cuda.reset_peak_host_memory_stats cuda.ipc_collect
     cuda.set_sync_debug_mode cuda.nvtx.mark cuda.nvtx.range_end cuda.profiler.start cuda.profiler.stop
-    _C._cuda_set_cudnn_benchmark_limit cuda.memory._record_memory_history accelerator.set_device_index
-    accelerator.set_device_idx accelerator.empty_cache accelerator.empty_host_cache
+    _C._cuda_set_cudnn_benchmark_limit cuda.memory._record_memory_history
+    accelerator.empty_cache accelerator.empty_host_cache
     accelerator.reset_peak_memory_stats accelerator.reset_accumulated_memory_stats
 """
 _SILENT = tuple(_SILENT_NAMES.split())
@@ -54,12 +55,30 @@ CUDA_TYPE = torch.device("cuda")
 _RNN_MODES = {"RNN_RELU": 0, "RNN_TANH": 1, "LSTM": 2, "GRU": 3}  # cudnnRNNMode_t
 
 
-class _Current(contextlib.nullcontext[None]):
-    """`torch.cuda.device`, a class that PyTorch asks for: the GPU there is stays the current one."""
+def _current_class(gpus: Gpus, of_tensor: bool = False) -> type[Any]:
+    """Return the class that replaces `torch.cuda.device`, for which PyTorch asks; of_tensor: `device_of`."""
 
-    def __init__(self, device: Any = None) -> None:
-        super().__init__()
-        self.idx = device
+    class Current:
+        """`torch.cuda.device`. idx: the GPU's number, -1 for none."""
+
+        def __init__(self, device: Any = None, obj: Any = None) -> None:
+            if of_tensor:
+                tensor = device if obj is None else obj
+                self.idx = tensor.get_device() if getattr(tensor, "is_cuda", False) else -1
+            else:
+                none = type(device) is int and device < 0
+                self.idx = -1 if none else gpus.first + gpus.chosen(device)
+            self.prev_idx = -1
+
+        def __enter__(self) -> None:
+            self.prev_idx = gpus.index()
+            if self.idx >= 0:
+                gpus.current = self.idx - gpus.first
+
+        def __exit__(self, *_: object) -> None:
+            gpus.current = self.prev_idx - gpus.first
+
+    return Current
 
 
 @contextlib.contextmanager
@@ -81,7 +100,7 @@ def cuda_functions(device: DeviceProfile, recorder: Recorder) -> Iterator[None]:
     if device.releases["torch"] in KEEPS_PROJECTIONS:
         replacements["jit.is_scripting"] = is_scripting
     if recorder.memory is not None:
-        replacements |= MemoryAnswers(recorder.memory, recorder.storages.happened).functions()
+        replacements |= MemoryAnswers(recorder.memory, recorder.storages.happened, recorder.gpus).functions()
     resize = torch.UntypedStorage.resize_
 
     def resized(storage: torch.UntypedStorage, size: int) -> torch.UntypedStorage:
@@ -139,20 +158,21 @@ class _Answers:
             **self._library_answers(),
             **{f"cuda.{name}": _says(value) for name, value in _SENSORS.items()},
             **self._of_the_accelerator(),
-            "cuda.default_generators": defaults(recorder.gpu_count),
+            "cuda.default_generators": defaults(recorder.gpus.count),
             "cuda.get_rng_state": _state,
-            "cuda.get_rng_state_all": lambda: [_state() for _ in range(recorder.gpu_count)],
+            "cuda.get_rng_state_all": lambda: [_state() for _ in range(recorder.gpus.count)],
             "cuda.initial_seed": _says(0),
             **{f"cuda.{name}": _says(None) for name in _SEEDING},
             **{name: _says(None) for name in _SILENT},
-            "cuda.device_of": lambda *_, **__: contextlib.nullcontext(),
-            "cuda.device": _Current,
+            "cuda.device_of": _current_class(recorder.gpus, of_tensor=True),
+            "cuda.device": _current_class(recorder.gpus),
+            "cuda.set_device": self._set_current,
             "backends.cudnn.is_acceptable": lambda t: (
                 t.is_cuda and t.dtype in torch.backends.cudnn.CUDNN_TENSOR_DTYPES
             ),
             "backends.cudnn.benchmark_limit": build.table()["_C._cuda_get_cudnn_benchmark_limit()"],
             "backends.cudnn.rnn.get_cudnn_mode": _RNN_MODES.__getitem__,
-            "_C._cuda_getDeviceCount": lambda: recorder.gpu_count,
+            "_C._cuda_getDeviceCount": lambda: recorder.gpus.count,
             "_C._cuda_jiterator_compile_and_launch_kernel": _jitted,
             "_C._cuda_CUDAAllocator_AllocatorState": object,
             "_C._cuda_getCurrentRawStream": lambda *a: 0,
@@ -170,14 +190,14 @@ class _Answers:
         return {
             "cuda.is_available": _says(True),
             "cuda.is_initialized": _says(True),
-            "cuda.device_count": lambda: recorder.gpu_count,
-            "cuda.current_device": lambda: recorder.gpu.index,
+            "cuda.device_count": lambda: recorder.gpus.count,
+            "cuda.current_device": recorder.gpus.index,
             "cuda.get_device_name": compatible.alone(_says(device.name)),
             "cuda.get_device_capability": compatible.alone(_says(device.compute_capability)),
             "cuda.get_device_properties": compatible.alone(_says(_properties(device))),
             "cuda.is_bf16_supported": _takes_bfloat16(recorder),
             "cuda.is_tf32_supported": lambda *_, **__: compatible.decided(_is_ampere),
-            "cuda.can_device_access_peer": _says(recorder.gpu_count > 1),
+            "cuda.can_device_access_peer": lambda *_, **__: recorder.gpus.count > 1 and recorder.gpus.peers,
             "cuda.get_arch_list": lambda: list(architectures),
             "cuda.get_gencode_flags": lambda: " ".join(
                 f"-gencode {name.replace('sm', 'compute', 1)},code={name}" for name in architectures
@@ -210,20 +230,36 @@ class _Answers:
             "accelerator.get_device_capability": lambda *_, **__: {
                 "supported_dtypes": set(torch.backends.cudnn.CUDNN_TENSOR_DTYPES) | {torch.bfloat16}
             },
-            "accelerator.device_index": lambda *_, **__: contextlib.nullcontext(),
+            "accelerator.device_index": _current_class(recorder.gpus),
+            "accelerator.set_device_index": self._set_current,
+            "accelerator.set_device_idx": self._set_current,
             "accelerator.is_available": _says(True),
-            "accelerator.device_count": lambda: recorder.gpu_count,
-            "accelerator.current_device_index": lambda: recorder.gpu.index,
-            "accelerator.current_device_idx": lambda: recorder.gpu.index,
+            "accelerator.device_count": lambda: recorder.gpus.count,
+            "accelerator.current_device_index": lambda *_: recorder.gpus.index(),
+            "accelerator.current_device_idx": lambda *_: recorder.gpus.index(),
             "_C._get_accelerator": _says(CUDA_TYPE),
         }
 
+    def _set_current(self, device: Any = None) -> None:
+        if not (type(device) is int and device < 0):
+            self._recorder.gpus.current = self._recorder.gpus.chosen(device)
+
     def _grouped_on_cuda(self, *arguments: Any) -> dict[Any, Any]:
-        """Group tensors by device and type, with meta tensors on the GPU."""
-        return {
-            (self._recorder.gpu if where.type == "meta" else where, dtype): group
-            for (where, dtype), group in self._grouped(*arguments).items()
-        }
+        """Group tensors by device and type, with meta tensors on their GPUs."""
+        groups: dict[Any, Any] = {}
+        for (where, dtype), (lists, places) in self._grouped(*arguments).items():
+            if where.type != "meta" or not self._recorder.gpus.several:
+                groups[self._recorder.gpu if where.type == "meta" else where, dtype] = lists, places
+                continue
+            # A group is one of tensors in the same places of each list; the first list has no gaps.
+            devices = [tensor.device for tensor in lists[0] if tensor is not None]
+            for device in dict.fromkeys(devices):
+                chosen = [number for number, one in enumerate(devices) if one == device]
+                groups[device, dtype] = (
+                    [[values[number] for number in chosen] if values else values for values in lists],
+                    [places[number] for number in chosen] if places else places,
+                )
+        return groups
 
     def _no_snapshot(self, *_: Any, **__: Any) -> None:
         self._recorder.note(

@@ -14,8 +14,6 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.utils._python_dispatch import _disable_current_modes
 
-from analyzer.capture.pytorch.device.placement import is_cuda
-
 if TYPE_CHECKING:
     from analyzer.capture.pytorch.recording.recorder import Recorder
 
@@ -68,9 +66,8 @@ def generator_class(recorder: Recorder) -> type:
 
         def __new__(cls, device: Any = "cpu") -> Any:
             """Return a generator on this device."""
-            if not is_cuda(device, recorder.gpu):
-                return _REAL(device)
-            return _of(recorder.gpu)
+            gpu = recorder.gpus.named(device)
+            return _REAL(device) if gpu is None else _of(recorder.gpus.device(gpu))
 
     return Generator
 

@@ -22,6 +22,8 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from analyzer.graph import STREAMS
+
 if TYPE_CHECKING:
     from analyzer.capture.pytorch.recording.recorder import Recorder
 
@@ -58,9 +60,10 @@ def graphs(recorder: Recorder) -> dict[str, Any]:
                 registered.add(id(self))
                 weakref.finalize(self, unregister, id(self)).atexit = False
             self._pool = new_pool() if pool is None else pool
-            self._before = recorder.streams.now()
+            self._before = recorder.streams.now(recorder.gpus.current)
             recorder.streams.made_any = True
-            recorder.streams.set(_FIRST_STREAM + self._pool[1])
+            gpu = recorder.gpus.current
+            recorder.streams.set(gpu * STREAMS + _FIRST_STREAM + self._pool[1])
             capturing.append(self._pool[1])
 
         def capture_end(self) -> None:

@@ -58,14 +58,15 @@ def _answers(device: DeviceProfile, recorder: Recorder) -> dict[str, Any]:
     def handle(index: Any = 0, *_: Any) -> int:
         return index if isinstance(index, int) else 0
 
-    def memory(_: Any = None, version: Any = None) -> Any:
-        free, total = torch.cuda.mem_get_info()
+    def memory(index: Any = None, version: Any = None) -> Any:
+        own = index if recorder.gpus.several and isinstance(index, int) else None
+        free, total = torch.cuda.mem_get_info(own)
         kept = max(device.listed_bytes - total, 0)
         used = total - free + (0 if version else kept)  # the first version counts what the driver keeps
         return SimpleNamespace(total=total + kept, free=free, used=used, reserved=kept, version=2)
 
-    def processes(*_: Any) -> list[Any]:
-        used = memory(version=2).used - device.driver_bytes
+    def processes(index: Any = None) -> list[Any]:
+        used = memory(index, version=2).used - device.driver_bytes
         return [SimpleNamespace(pid=os.getpid(), usedGpuMemory=used, gpuInstanceId=None)]
 
     def says(answer: Any) -> Any:
@@ -82,7 +83,7 @@ def _answers(device: DeviceProfile, recorder: Recorder) -> dict[str, Any]:
         **{f"nvmlDeviceGetHandleBy{what}": handle for what in ("Index", "UUID", "PciBusId", "Serial")},
         **{name: processes for name in running if "Compute" in name},
         **{name: says([]) for name in running if "Graphics" in name},
-        "nvmlDeviceGetCount": lambda: recorder.gpu_count,
+        "nvmlDeviceGetCount": lambda: recorder.gpus.count,
         "nvmlDeviceGetIndex": handle,
         "nvmlDeviceGetMinorNumber": handle,
         "nvmlDeviceGetName": recorder.compatible.alone(says(name)),

@@ -1,11 +1,12 @@
 """Where tensors lie, as Python sees it, and what moves them between the host and the GPU.
 
-1. A meta tensor answers `cuda:0` (a rank's own number for other ranks) when Python asks for its device,
-   unless its storage is known to be in host memory (a model or batch not moved yet), or the program itself
-   made it a meta tensor.
+1. A meta tensor answers the GPU it lies on when Python asks for its device, unless its storage is known to
+   be in host memory (a model or batch not moved yet), or the program itself made it a meta tensor.
 2. `tensor.to("cuda")` of a host tensor is a copy with the same strides (`aten::_to_copy`), as the transfer
    is.
-3. Adam counts its steps in tensors on the host; up to torch 2.11 they lie on PyTorch's default device, where
+3. `tensor.to("cuda:1")` of a tensor on another GPU makes one there with its strides, and copies into it; its
+   gradient is copied back the same way (`_to_copy_backward`, `torch/csrc/autograd/FunctionsManual.cpp`).
+4. Adam counts its steps in tensors on the host; up to torch 2.11 they lie on PyTorch's default device, where
    one is set (`torch/optim/adam.py` of 2.11 and 2.13; 2.12 is taken to be as 2.13). It is the release that
    figures are of that counts, not the one that is installed.
 """
@@ -22,9 +23,8 @@ from torch.nn.parameter import is_lazy
 
 from analyzer.capture.pytorch.device.default_device import default_device
 from analyzer.capture.pytorch.device.host import Pinned, data_of
-from analyzer.capture.pytorch.recording.copies import to_device, to_host
+from analyzer.capture.pytorch.recording.copies import between, to_device, to_host
 from analyzer.capture.pytorch.recording.recorder import META
-from analyzer.errors import CaptureError
 from analyzer.releases import Span
 
 if TYPE_CHECKING:
@@ -38,29 +38,6 @@ _PYTHON_TYPES: dict[Any, torch.dtype] = {
     bool: torch.bool,
     complex: torch.complex128,
 }
-
-
-class NoSuchGpuError(CaptureError):
-    """The program uses a GPU beside the one there is; an emulated process has one, too."""
-
-    is_own = True
-
-
-def is_cuda(device: Any, own: torch.device) -> bool:
-    """Return whether a device argument (or index) names a GPU. Raises NoSuchGpuError for another's."""
-    if isinstance(device, torch.device):
-        named, index = device.type == "cuda", own.index if device.index is None else device.index
-    elif isinstance(device, str):
-        kind, _, number = device.partition(":")
-        named, index = kind == "cuda", int(number) if number.isdigit() else own.index
-    else:
-        named, index = isinstance(device, int) and not isinstance(device, bool), device
-    if named and index != own.index:
-        raise NoSuchGpuError(
-            f"the program uses cuda:{index}, and there is one GPU here: {own}",
-            "let it use one GPU, as CUDA_VISIBLE_DEVICES=0 would have it",
-        )
-    return named
 
 
 def _index(device: Any) -> Any:
@@ -107,7 +84,7 @@ class Placement:
             getter("is_cuda"): self.on_gpu,
             getter("is_meta"): self.is_meta,
             getter("is_cpu"): lambda t: not self.on_gpu(t) and not self.is_meta(t),
-            tensor.get_device: lambda t: self._recorder.gpu.index if self.on_gpu(t) else -1,
+            tensor.get_device: lambda t: self.gpu_of(t).index if self.on_gpu(t) else -1,
             tensor.to: self._to,
             torch._C._nn._parse_to: self._parse_to,
             tensor.cuda: self._cuda,
@@ -122,7 +99,12 @@ class Placement:
         """Return `tensor.device` as the program sees it."""
         if tensor.device.type != "meta" or self.is_meta(tensor):
             return tensor.device
-        return self._recorder.gpu if self.on_gpu(tensor) else torch.device("cpu")
+        return self.gpu_of(tensor) if self.on_gpu(tensor) else torch.device("cpu")
+
+    def gpu_of(self, tensor: torch.Tensor) -> torch.device:
+        """Return the GPU that a tensor which lies on one lies on."""
+        recorder = self._recorder
+        return recorder.gpus.device(recorder.storages.gpu_of(tensor) if recorder.gpus.several else None)
 
     def is_meta(self, tensor: torch.Tensor) -> bool:
         """Return whether the program itself made it a meta tensor."""
@@ -187,7 +169,7 @@ class Placement:
             args = (kwargs.pop("tensor"), *args)
         if args and isinstance(args[0], torch.Tensor):
             device, dtype, args = (
-                (self._recorder.gpu if self.on_gpu(args[0]) else "cpu"),
+                (self.gpu_of(args[0]) if self.on_gpu(args[0]) else "cpu"),
                 args[0].dtype,
                 args[1:],
             )
@@ -199,15 +181,23 @@ class Placement:
         dtype = _PYTHON_TYPES.get(dtype, dtype)
         kwargs = {"dtype": dtype, **dict(zip(("non_blocking", "copy"), args, strict=False)), **kwargs}
         kwargs = {name: value for name, value in kwargs.items() if value is not None}
-        to_gpu = device is not None and is_cuda(device, self._recorder.gpu)
+        gpus = self._recorder.gpus
+        gpu = None if device is None else gpus.named(device)
+        to_gpu = gpu is not None
         if device is not None and not to_gpu and torch.device(device).type == "meta":
+            if self.is_meta(tensor) and dtype in (None, tensor.dtype) and not kwargs.get("copy"):
+                return tensor
             with self._recorder.storages.making_nowhere():
                 return torch.empty_like(tensor, dtype=dtype, device=META)
         if device is not None and self.is_meta(tensor):
             raise NotImplementedError("Cannot copy out of meta tensor; no data!")
         if to_gpu and not self.on_gpu(tensor):
             waits = not kwargs.get("non_blocking")
-            return to_device(self._recorder, tensor, dtype, kwargs.get("memory_format"), waits)
+            with gpus.placing(gpu):
+                return to_device(self._recorder, tensor, dtype, kwargs.get("memory_format"), waits)
+        if gpu is not None and gpus.several and self._recorder.storages.gpu_of(tensor) not in (None, gpu):
+            layout = kwargs.get("memory_format") or torch.preserve_format
+            return between(self._recorder, tensor, gpu, dtype, layout, not kwargs.get("non_blocking"))
         if device is not None and not to_gpu and self.on_gpu(tensor) and torch.device(device).type == "cpu":
             if tensor.requires_grad and torch.is_grad_enabled():
                 return tensor.to("cpu", **({} if dtype is None else {"dtype": dtype}))  # by way of autograd

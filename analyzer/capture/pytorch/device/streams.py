@@ -1,6 +1,7 @@
 """CUDA streams and events for a program that runs on no GPU: everything is done the moment it is asked for.
 
-1. A stream has a number, 0 being the default one. Others come from a pool of 32 for each priority, in turn:
+1. A stream has a number on its GPU, 0 being the default one, and using it makes its GPU the current one
+   (`StreamContext`, `torch/cuda/__init__.py`). Others come from a pool of 32 for each priority, in turn:
    the 33rd `torch.cuda.Stream()` is the first one again (`c10/cuda/CUDAStream.cpp`, `kStreamsPerPool`).
 2. Every operator runs on the stream that is current; so the memory it takes comes from that stream's pools.
 3. Autograd runs the backward of an operator on the stream its forward ran on
@@ -21,6 +22,8 @@ import itertools
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Self
 
+from analyzer.graph import STREAMS
+
 if TYPE_CHECKING:
     from analyzer.capture.pytorch.recording.recorder import Recorder
 
@@ -32,22 +35,32 @@ def streams(recorder: Recorder) -> dict[str, Any]:
     Event = _event_class(recorder)
     Stream = _stream_class(recorder, Event)
 
-    def wait(*_: Any, **__: Any) -> None:
-        recorder.storages.wait()
+    gpus = recorder.gpus
+
+    def gpu_of(device: Any) -> int:
+        return gpus.current if device is None else gpus.chosen(device)
+
+    def wait(device: Any = None) -> None:
+        recorder.storages.wait(gpu=gpu_of(device))
 
     @contextlib.contextmanager
     def within(stream: Any) -> Iterator[None]:
         with stream or contextlib.nullcontext():
             yield
 
-    def current(*_: Any, **__: Any) -> Any:
-        return Stream(stream_id=recorder.streams.now())
+    def current(device: Any = None) -> Any:
+        gpu = gpus.making() if device is None else gpu_of(device)
+        return Stream(stream_id=recorder.streams.now(gpu))
+
+    def default(device: Any = None) -> Any:
+        return Stream(stream_id=gpu_of(device) * STREAMS)
 
     def external(*_: Any, **__: Any) -> Any:
         return Stream()
 
     def set_current(stream: Any) -> None:
         if stream is not None:
+            gpus.current = stream.stream_id // STREAMS
             recorder.streams.set(stream.stream_id)
 
     return {
@@ -57,21 +70,22 @@ def streams(recorder: Recorder) -> dict[str, Any]:
         "cuda.current_stream": current,
         "cuda.ExternalStream": external,
         "cuda.get_stream_from_external": lambda *_, **__: Stream(),
-        "cuda.default_stream": lambda *_, **__: Stream(stream_id=0),
+        "cuda.default_stream": default,
         "cuda.set_stream": set_current,
         "cuda.synchronize": wait,
         "Tensor.record_stream": lambda tensor, stream: recorder.storages.use(tensor, stream.stream_id),
         "Stream": Stream,
         "Event": Event,
         # Functions of their own: PyTorch's compiler knows functions by identity.
-        "accelerator.current_stream": lambda *_, **__: current(),
+        "accelerator.current_stream": lambda device=None, **_: current(device),
         "accelerator.set_stream": functools.partial(set_current),
-        "accelerator.synchronize": lambda *_, **__: wait(),
+        "accelerator.synchronize": lambda device=None, **_: wait(device),
     }
 
 
 def _event_class(recorder: Recorder) -> type[Any]:
     """Return the class that replaces `torch.cuda.Event`."""
+    gpus = recorder.gpus
 
     class Event:
         """`torch.cuda.Event`."""
@@ -81,14 +95,13 @@ def _event_class(recorder: Recorder) -> type[Any]:
 
         def record(self, stream: Any = None) -> None:
             """Record the event on a stream, by default the current one."""
-            self._stream = recorder.streams.now() if stream is None else stream.stream_id
+            self._stream = recorder.streams.now(gpus.making()) if stream is None else stream.stream_id
 
         def wait(self, stream: Any = None) -> None:
             """Let a stream, not the host, wait for the event."""
             if self._stream is not None:
-                recorder.storages.wait(
-                    self._stream, recorder.streams.now() if stream is None else stream.stream_id
-                )
+                by = recorder.streams.now(gpus.making()) if stream is None else stream.stream_id
+                recorder.storages.wait(self._stream, by)
 
         def query(self) -> bool:
             """Return whether the event has completed, which it always has."""
@@ -108,8 +121,12 @@ def _event_class(recorder: Recorder) -> type[Any]:
 
 def _stream_class(recorder: Recorder, event_class: type[Any]) -> type[Any]:
     """Return the class that replaces `torch.cuda.Stream`. event_class: of its events."""
-    numbers: dict[bool, Iterator[int]] = {
-        high: itertools.cycle(range(1 + high * _POOL_SIZE, 1 + (high + 1) * _POOL_SIZE))
+    gpus = recorder.gpus
+    numbers: dict[tuple[int, bool], Iterator[int]] = {
+        (gpu, high): itertools.cycle(
+            range(gpu * STREAMS + 1 + high * _POOL_SIZE, gpu * STREAMS + 1 + (high + 1) * _POOL_SIZE)
+        )
+        for gpu in range(gpus.here)
         for high in (False, True)
     }
 
@@ -117,12 +134,15 @@ def _stream_class(recorder: Recorder, event_class: type[Any]) -> type[Any]:
         """`torch.cuda.Stream`. stream_id: its number."""
 
         def __init__(self, device: Any = None, priority: int = 0, *, stream_id: int | None = None) -> None:
-            del device  # there is one
             self.priority = priority
-            self.stream_id = next(numbers[priority < 0]) if stream_id is None else stream_id
-            recorder.streams.made_any |= stream_id is None
-            self.device, self.device_index, self.device_type = recorder.gpu, recorder.gpu.index, 1
-            self._before: list[int] = []
+            if stream_id is None:
+                gpu = gpus.current if device is None else gpus.chosen(device)
+                stream_id = next(numbers[gpu, priority < 0])
+                recorder.streams.made_any = True
+            self.stream_id = stream_id
+            self.device = gpus.device(stream_id // STREAMS)
+            self.device_index, self.device_type = self.device.index, 1
+            self._before: list[tuple[int, int]] = []
 
         @property
         def cuda_stream(self) -> int:
@@ -136,12 +156,15 @@ def _stream_class(recorder: Recorder, event_class: type[Any]) -> type[Any]:
             return hash(self.stream_id)
 
         def __enter__(self) -> Self:
-            self._before.append(recorder.streams.now())
+            gpu = self.stream_id // STREAMS
+            self._before.append((recorder.streams.now(gpu), gpus.current))
+            gpus.current = gpu
             recorder.streams.set(self.stream_id)
             return self
 
         def __exit__(self, *_: object) -> None:
-            recorder.streams.set(self._before.pop())
+            before, gpus.current = self._before.pop()
+            recorder.streams.set(before)
 
         def record_event(self, event: Any = None) -> Any:
             """Return an event of this stream, now."""

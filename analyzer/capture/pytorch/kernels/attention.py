@@ -31,6 +31,7 @@ import functools
 import inspect
 import sys
 import textwrap
+import threading
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -50,13 +51,15 @@ PREFERS_CUDNN, CUDNN_DROPS_OUT = Span(since=(2, 11)), Span(until=(2, 11))
 TAKES_ONE_BATCH = Span(since=(2, 15))
 KEEPS_PROJECTIONS = Span(until=(2, 11))
 _HALF = (torch.float16, torch.bfloat16)
+_PARSING = threading.Lock()
 
 
 @functools.cache
 def _drops() -> frozenset[int]:
     """Return the lines of `multi_head_attention_forward` that call `is_scripting` before a drop."""
     lines, first = inspect.getsourcelines(F.multi_head_attention_forward)
-    tree = ast.parse(textwrap.dedent("".join(lines)))
+    with _PARSING:  # which CPython 3.11 cannot do in two threads at once ("recursion depth mismatch")
+        tree = ast.parse(textwrap.dedent("".join(lines)))
     asking = (
         node for node in ast.walk(tree) if isinstance(node, ast.If) and isinstance(node.body[0], ast.Delete)
     )

@@ -9,6 +9,7 @@ parts (`again`).
 from __future__ import annotations
 
 import contextlib
+import threading
 from collections.abc import Iterator
 
 import torch
@@ -17,8 +18,9 @@ KEY = torch._C.DispatchKey.AutocastCUDA
 _WITHOUT = torch._C.DispatchKeySet(KEY)
 
 
-class State:
-    """enabled: as `torch.autocast` set it last. depth: how many of autocast's kernels are at work."""
+class State(threading.local):
+    """Of a thread. enabled: as `torch.autocast` set it last. depth: how many of autocast's kernels are at
+    work."""
 
     def __init__(self) -> None:
         self.enabled, self.depth = False, 0
@@ -36,6 +38,17 @@ def autocast_off() -> Iterator[None]:
             yield
     finally:
         state.depth -= 1
+
+
+@contextlib.contextmanager
+def in_this_thread() -> Iterator[None]:
+    """While open, autocast acts on meta tensors in this thread, too: keys are included thread by thread."""
+    included = torch._C._dispatch_tls_is_dispatch_key_included(KEY)
+    torch._C._dispatch_tls_set_dispatch_key_included(KEY, True)
+    try:
+        yield
+    finally:
+        torch._C._dispatch_tls_set_dispatch_key_included(KEY, included)
 
 
 @contextlib.contextmanager

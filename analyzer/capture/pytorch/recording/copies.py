@@ -4,7 +4,8 @@ tensors lie.
 1. A copy that is no plain copy of memory goes through a contiguous tensor on the device, made for it
    (`copy_requires_temporaries`, `aten/src/ATen/native/cuda/Copy.cu`). Types are converted on the host, as in
    every copy that waits.
-2. On the host a tensor is a real one where its value is known, else without memory.
+2. So does one between GPUs of which neither reads the other's memory; those that do copy by a kernel.
+3. On the host a tensor is a real one where its value is known, else without memory.
 """
 
 from __future__ import annotations
@@ -47,6 +48,70 @@ def to_device(
     return copy
 
 
+class _Between(torch.autograd.Function):
+    """A copy from one GPU to another; its gradient goes back."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, tensor: torch.Tensor, recorder: Recorder, gpu: int, kwargs: Any, waits: bool
+    ) -> torch.Tensor:
+        ctx.recorder, ctx.gpu, ctx.dtype = recorder, recorder.storages.gpu_of(tensor), tensor.dtype
+        ctx.waits, ctx.sent_from = waits, gpu
+        return _copied(recorder, tensor, gpu, kwargs, waits)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> Any:
+        nothing = (None,) * 4
+        if ctx.recorder.storages.gpu_of(gradient) == ctx.gpu:
+            return gradient, *nothing
+        kwargs = {} if ctx.dtype is gradient.dtype else {"dtype": ctx.dtype}
+        back: Any = _Between.apply
+        return back(gradient, ctx.recorder, ctx.gpu, kwargs, ctx.waits), *nothing
+
+
+def between(
+    recorder: Recorder, tensor: torch.Tensor, gpu: int, dtype: Any, layout: Any, waits: bool
+) -> torch.Tensor:
+    """Copy a tensor to another GPU of the process. waits: the host does."""
+    kwargs = {**({"dtype": dtype} if dtype else {}), "memory_format": layout}
+    if tensor.requires_grad and torch.is_grad_enabled():
+        apply: Any = _Between.apply
+        copy: torch.Tensor = apply(tensor, recorder, gpu, kwargs, waits)
+        return copy
+    return _copied(recorder, tensor, gpu, kwargs, waits)
+
+
+def _copied(recorder: Recorder, tensor: torch.Tensor, gpu: int, kwargs: Any, waits: bool) -> torch.Tensor:
+    with torch._C.DisableTorchFunction(), recorder.gpus.placing(gpu):  # which believes in one "meta"
+        copy: torch.Tensor = aten._to_copy.default(tensor, device=META, **kwargs)
+        _pass_on(recorder, copy, tensor, waits)
+    return copy
+
+
+def _pass_on(recorder: Recorder, target: torch.Tensor, source: torch.Tensor, waits: bool) -> None:
+    """Record the contiguous tensors that a copy to another GPU goes through, where neither reads the other's
+    memory and it is no plain copy. Types are converted on the source's GPU, or behind the copy where
+    the host waits."""
+    same = target.dtype is source.dtype
+    if recorder.gpus.peers or (same and target.stride() == source.stride() and _is_dense(target)):
+        return
+    kept = []  # both live until the copy is done
+    if not target.is_contiguous() or (waits and not same):
+        dtype = source.dtype if waits else target.dtype
+        kept.append(aten.empty.memory_format(target.shape, dtype=dtype, device=META))
+    if not waits and not same:
+        source = aten._to_copy.default(source, dtype=target.dtype)
+        kept.append(source)
+    if not source.is_contiguous():
+        kept.append(aten.clone.default(source, memory_format=torch.contiguous_format))
+
+
+def _is_dense(tensor: torch.Tensor) -> bool:
+    """Return whether it has neither gaps nor overlaps: then a tensor like it has its strides."""
+    with _disable_current_modes():
+        return torch.empty_like(tensor.detach()).stride() == tensor.stride()
+
+
 def to_host(recorder: Recorder, tensor: torch.Tensor, dtype: Any = None) -> torch.Tensor:
     """Return the device-to-host copy: a real tensor if its value is known, else a meta tensor on the host."""
     if has_parts(tensor):
@@ -71,8 +136,7 @@ def _gathered(recorder: Recorder, tensor: torch.Tensor, same: bool) -> None:
     if tensor.is_contiguous() or tensor.device.type != "meta" or unwraps_itself(type(tensor)):
         return
     with _disable_current_modes():
-        # Without gaps and overlaps a tensor like it has its strides.
-        if same and torch.empty_like(tensor.detach()).stride() == tensor.stride():
+        if same and _is_dense(tensor):
             return
         if recorder.storages.in_host_memory(tensor):
             return
@@ -82,7 +146,13 @@ def _gathered(recorder: Recorder, tensor: torch.Tensor, same: bool) -> None:
 
 def _copy(recorder: Recorder, _: Any, args: Any, __: Any) -> Any:
     """Handle a copy from the device into a host tensor."""
-    target, source, *_more = args
+    target, source, *more = args
+    if recorder.gpus.several and not recorder.gpus.peers:
+        gpu, other = recorder.storages.gpu_of(target), recorder.storages.gpu_of(source)
+        if gpu is not None and other not in (None, gpu):
+            with recorder, recorder.gpus.placing(gpu):
+                _pass_on(recorder, target, source, not any(more))
+            return NotImplemented
     if not (source.is_meta and recorder.storages.on_host(target)):
         return NotImplemented
     _gathered(recorder, source, source.dtype is target.dtype and source.stride() == target.stride())

@@ -12,6 +12,7 @@ from typing import Any, Protocol
 import torch
 from torch.cuda._utils import _get_device_index
 
+from analyzer.capture.pytorch.recording.gpus import Gpus
 from analyzer.graph import Mark, Moment, Operator
 
 
@@ -113,6 +114,9 @@ class Memory(SpeculativeMemory, CheckpointReads, WatchedReleases, Protocol):
     def device_free(self) -> int:
         """Bytes of the device that no process holds."""
 
+    def at(self, gpu: int) -> Memory:
+        """Return the memory of one of the process's GPUs."""
+
     def attach(self, storages: Sequence[Any], operators: Sequence[Operator]) -> None:
         """Follow the program of these, which grow."""
 
@@ -148,14 +152,18 @@ class MemoryAnswers:
     tell: how the program's own moments are recorded.
     """
 
-    def __init__(self, memory: Memory, tell: Callable[[Mark], None]) -> None:
-        self._memory, self._tell = memory, tell
-        self._fraction = 1.0
+    def __init__(self, memory: Memory, tell: Callable[[Mark], None], gpus: Gpus) -> None:
+        self._memories, self._tell, self._gpus = memory, tell, gpus
+        self._fractions: dict[int, float] = {}
         self._blocks: dict[int, torch.Tensor] = {}  # by address
+
+    def _at(self, device: Any = None) -> Memory:
+        """Return the memory of the GPU a program names, by default of the current one."""
+        gpus = self._gpus
+        return self._memories.at(gpus.current if device is None else gpus.chosen(device))
 
     def functions(self) -> dict[str, Any]:
         """Return the replacements by name below `torch`."""
-        memory = self._memory
         figures = {
             "memory_allocated": self._figure("allocated"),
             "max_memory_allocated": self._figure("peak_allocated"),
@@ -177,20 +185,26 @@ class MemoryAnswers:
             "cuda.memory_summary": self._summary,
             "cuda.mem_get_info": self._free,
             "accelerator.get_memory_info": self._free,
-            "cuda.device_memory_used": lambda *_, **__: memory.listed - memory.device_free,
+            "cuda.device_memory_used": self._used,
             "cuda.reset_max_memory_allocated": self._reset,
             "cuda.reset_max_memory_cached": self._reset,
             "cuda.set_per_process_memory_fraction": self._set_fraction,
-            "cuda.get_per_process_memory_fraction": lambda *_, **__: self._fraction,
+            "cuda.get_per_process_memory_fraction": lambda device=None: self._fractions.get(
+                self._gpus.chosen(device), 1.0
+            ),
             "cuda.caching_allocator_alloc": self._take,
             "cuda.caching_allocator_delete": self._give_back,
         }
 
     def _figure(self, name: str) -> Callable[..., int]:
-        return lambda *_, **__: int(getattr(self._memory.allocator, name))
+        return lambda device=None, **_: int(getattr(self._at(device).allocator, name))
 
-    def _statistics(self, *_: Any, **__: Any) -> dict[str, int]:
-        memory, statistics = self._memory, dict[str, int]()
+    def _used(self, device: Any = None) -> int:
+        memory = self._at(device)
+        return memory.listed - memory.device_free
+
+    def _statistics(self, device: Any = None, **_: Any) -> dict[str, int]:
+        memory, statistics = self._at(device), dict[str, int]()
         for kind in ("allocated", "reserved", "requested"):
             now, peak = getattr(memory.allocator, kind), getattr(memory.allocator, f"peak_{kind}")
             statistics |= {f"{kind}_bytes.all.current": now, f"{kind}_bytes.all.peak": peak}
@@ -198,10 +212,10 @@ class MemoryAnswers:
             statistics[f"active_bytes.all.{kind}"] = statistics[f"allocated_bytes.all.{kind}"]
         return _Statistics(statistics, num_alloc_retries=memory.retries, num_ooms=memory.failures)
 
-    def _nested(self, *_: Any, **__: Any) -> dict[str, Any]:
+    def _nested(self, device: Any = None, **_: Any) -> dict[str, Any]:
         """Return the statistics as nested dictionaries (`memory_stats_as_nested_dict`)."""
         nested: dict[str, Any] = {}
-        for name, value in self._statistics().items():
+        for name, value in self._statistics(device).items():
             *path, last = name.split(".")
             place = nested
             for part in path:
@@ -209,17 +223,20 @@ class MemoryAnswers:
             place[last] = value
         return nested
 
-    def _summary(self, *_: Any, **__: Any) -> str:
-        return "\n".join(f"{name}: {value:,}" for name, value in self._statistics().items())
+    def _summary(self, device: Any = None, **_: Any) -> str:
+        return "\n".join(f"{name}: {value:,}" for name, value in self._statistics(device).items())
 
     def _set_fraction(self, value: float, device: Any = None) -> None:
         if device is not None:
             _get_device_index(device)  # which refuses a device without an index, as PyTorch's function does
-        self._fraction = float(value)
-        self._tell(Mark("set_per_process_memory_fraction", self._fraction))
+        gpu = self._gpus.current if device is None else self._gpus.chosen(device)
+        self._fractions[gpu] = float(value)
+        own = gpu if self._gpus.several else None
+        self._tell(Mark("set_per_process_memory_fraction", self._fractions[gpu], own))
 
     def _take(self, size: int, device: Any = None, stream: Any = None) -> int:  # noqa: ARG002
-        block = torch.empty(size, dtype=torch.uint8, device="cuda")
+        gpu = None if device is None else self._gpus.chosen(device)
+        block = torch.empty(size, dtype=torch.uint8, device=self._gpus.device(gpu))
         self._blocks[block.data_ptr()] = block
         return block.data_ptr()
 
@@ -229,11 +246,12 @@ class MemoryAnswers:
     def _empty(self) -> None:
         self._tell(Mark("empty_cache"))
 
-    def _reset(self, *_: Any, **__: Any) -> None:
-        self._memory.allocator.reset_peaks()
+    def _reset(self, device: Any = None, **_: Any) -> None:
+        self._at(device).allocator.reset_peaks()
 
-    def _free(self, *_: Any, **__: Any) -> tuple[int, int]:
-        return self._memory.device_free, self._memory.capacity
+    def _free(self, device: Any = None, **_: Any) -> tuple[int, int]:
+        memory = self._at(device)
+        return memory.device_free, memory.capacity
 
 
 class _Statistics(dict[str, int]):
@@ -253,8 +271,10 @@ _STATISTICS = """
 _COUNTED = frozenset(_STATISTICS.split())
 
 
-def out_of_memory(error: Any, memory: Memory) -> torch.OutOfMemoryError:
-    """PyTorch's error for a simulated allocator's (`requested`, `allocated`, `reserved` in bytes)."""
+def out_of_memory(error: Any, memories: Memory) -> torch.OutOfMemoryError:
+    """PyTorch's error for a simulated allocator's (`requested`, `allocated`, `reserved` in bytes, `gpu`)."""
+    gpu = getattr(error, "gpu", 0)
+    memory = memories.at(gpu)
 
     def size(nbytes: int) -> str:
         for unit, name in ((2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB")):
@@ -264,7 +284,7 @@ def out_of_memory(error: Any, memory: Memory) -> torch.OutOfMemoryError:
 
     unused = error.reserved - error.allocated
     return torch.OutOfMemoryError(
-        f"CUDA out of memory. Tried to allocate {size(error.requested)}. GPU 0 has a total capacity of "
+        f"CUDA out of memory. Tried to allocate {size(error.requested)}. GPU {gpu} has a total capacity of "
         f"{size(memory.capacity)} of which {size(memory.device_free)} is free. Of the allocated memory "
         f"{size(error.allocated)} is allocated by PyTorch, and {size(unused)} is reserved by PyTorch but "
         "unallocated. If reserved but unallocated memory is large try setting "

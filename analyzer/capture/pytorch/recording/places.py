@@ -27,13 +27,13 @@ _GENERATED = "<eval_with_key"
 
 class CurrentPlace(threading.local):
     """Per-thread state. modules: paths of the running modules, the innermost last; callers: user's line of
-    each call, once needed; handle: its number, once it has one; start: the moment it began at (`threads.py`);
-    in_order: the loader decides when it runs (`loading.py`)."""
+    each call, once needed; handles: their numbers by GPU, once it has them; start: the moment it began at
+    (`threads.py`); in_order: the loader decides when it runs (`loading.py`)."""
 
     def __init__(self) -> None:
         self.modules: list[str] = []
         self.callers: list[str | None] = []
-        self.handle: int | None = None
+        self.handles: dict[int, int] = {}
         self.start = 0
         self.in_order = False
 

@@ -27,11 +27,13 @@ from torch.utils._pytree import tree_iter, tree_map
 
 from analyzer.capture.pytorch.recording import autocasting
 from analyzer.capture.pytorch.recording.answers import ProgramValues
+from analyzer.capture.pytorch.recording.arguments import reaches_device, tensors_again
 from analyzer.capture.pytorch.recording.asked_sizes import AskedSizes
 from analyzer.capture.pytorch.recording.compatible import CompatibleDevices
 from analyzer.capture.pytorch.recording.current_stream import Current
 from analyzer.capture.pytorch.recording.failing import FailedCall
 from analyzer.capture.pytorch.recording.fan_in import FanIn, Formula
+from analyzer.capture.pytorch.recording.gpus import Gpus
 from analyzer.capture.pytorch.recording.memory import Memory
 from analyzer.capture.pytorch.recording.meta_cache import MetaCache
 from analyzer.capture.pytorch.recording.own_meta import answer
@@ -41,7 +43,7 @@ from analyzer.capture.pytorch.recording.refused import reason
 from analyzer.capture.pytorch.recording.schema import Schema
 from analyzer.capture.pytorch.recording.storages import Storages
 from analyzer.capture.pytorch.recording.twins import Twins
-from analyzer.graph import Argument, Category, Graph, Operator, Phase, Run, TensorMeta
+from analyzer.graph import STREAMS, Argument, Category, Graph, Operator, Phase, Run, TensorMeta
 from analyzer.values.budget import SMALL_ELEMENTS, Effort
 from analyzer.values.calls import DispatchedCall
 from analyzer.values.known import KnownValues
@@ -107,8 +109,7 @@ class Recorder(TorchDispatchMode):
         # while it is open.
         self.described: Callable[[str], bool] = lambda _: False
         self.believing: Callable[[], AbstractContextManager[None]] = nullcontext
-        self.gpu = torch.device("cuda", 0)  # the one there is for the program
-        self.gpu_count = 1  # what it is told there is; others belong to other ranks
+        self.gpus = Gpus()
         self.phases: Callable[[], Phase] | None = None  # who tells the phase, where no step does
         self.step = 0
         self.handle: Callable[[str], int] = lambda _: (
@@ -124,9 +125,11 @@ class Recorder(TorchDispatchMode):
         self.size_questions: AskedSizes | None = None  # who listens to what is asked about sizes
         self._twins = Twins()
         self._known_values = KnownValues(self._twins, self.note)
-        self.streams = Current()
+        self.streams = Current(self.gpus)
         self.places = Places(self.streams, _STEP)
-        self.storages = Storages(self.places, self.streams, self._known_values, self._twins, memory)
+        self.storages = Storages(
+            self.places, self.streams, self._known_values, self._twins, memory, self.gpus
+        )
         self.values = ProgramValues(self.places, self.storages, self._known_values, self._twins, self.note)
         compatible.known = self.values.known
         self.operators: list[Operator] = []
@@ -144,6 +147,11 @@ class Recorder(TorchDispatchMode):
         self._closed = False
         if memory is not None:
             memory.attach(self.storages.all, self.operators)
+
+    @property
+    def gpu(self) -> torch.device:
+        """The current GPU."""
+        return self.gpus.device()
 
     # -- who has needs of their own
 
@@ -229,22 +237,39 @@ class Recorder(TorchDispatchMode):
                 if self.ended is not None:
                     raise SystemExit(self.ended.code)
                 if not self.several_threads:
-                    return self._called(func, args, kwargs or {})
+                    return self._called_there(func, args, kwargs or {})
                 if self._closed:
                     raise SystemExit  # a daemon's thread that the program has outlived
                 with self._one_at_a_time:
-                    return self._called(func, args, kwargs or {})
+                    return self._called_there(func, args, kwargs or {})
             except Exception as error:
                 if self.failed_call is None or self.failed_call.error != id(error):
                     self.failed_call = FailedCall.of(error, func, args, kwargs or {}, self.places.line())
                 raise
 
+    def _called_there(self, func: Any, args: Any, kwargs: Any) -> Any:
+        """Run an operator on the GPU it belongs to."""
+        if not self.gpus.several:
+            return self._called(func, args, kwargs)
+        with self.gpus.placing(self._gpu_among(args, kwargs)):
+            return self._called(func, args, kwargs)
+
+    def _gpu_among(self, args: Any, kwargs: Any) -> int | None:
+        """Return the GPU of the first tensor that lies on one, which is the operator's; None where a function
+        that names the device runs, or no tensor says."""
+        if kwargs.get("device") is not None and self.gpus.is_placed():
+            return None
+        for value in tree_iter((args, kwargs)):
+            if isinstance(value, torch.Tensor) and (gpu := self.storages.gpu_of(value)) is not None:
+                return gpu
+        return None
+
     def _called(self, func: Any, args: Any, kwargs: Any) -> Any:
         """Run an operator and record it if it reaches the device."""
         schema = self._schemas.get(id(func)) or self._schema(func)
-        if schema.skip or not (_reaches_device(args, kwargs) or self._exchanges(schema)):
+        if schema.skip or not (reaches_device(args, kwargs) or self._exchanges(schema)):
             if args and type(args[0]) in _NUMBERS:
-                args = _tensors_again(func, args)
+                args = tensors_again(func, args)
             return func(*args, **kwargs)
         if self.storages.has_nowhere and self.storages.all_nowhere((*args, *kwargs.values())):
             with _disable_current_modes():
@@ -364,7 +389,8 @@ class Recorder(TorchDispatchMode):
 
     def record(self, func: Any, args: Any, kwargs: Any, out: Any) -> None:
         """Record an operator that has run; changed values are known already."""
-        self._record(self._schema(func), args, kwargs, out, values=False)
+        with self.gpus.placing(self._gpu_among(args, kwargs) if self.gpus.several else None):
+            self._record(self._schema(func), args, kwargs, out, values=False)
 
     def plain(self, func: Any, args: Any, kwargs: Any) -> Any:
         """Run and record an operator without its registered handler."""
@@ -413,6 +439,7 @@ class Recorder(TorchDispatchMode):
             self.values.follow(schema, args, kwargs, inputs, tensors, written)
         if storages.bounds and not storages.bounded:
             storages.bounded = any(storages.is_bounded(tensor) for tensor in inputs)
+        gpu = self.gpus.run_on() if self.gpus.several else 0
         module, source = self.places.now()
         outputs = tuple(
             [None if t is None or t.device.type != "meta" else storages.meta(t, schema.name) for t in results]
@@ -428,11 +455,12 @@ class Recorder(TorchDispatchMode):
             self.step,
             module,
             source,
-            stream=self.streams.now(),
+            stream=self.streams.now() % STREAMS,
             settings=schema.settings(),
             handle=self.handle(schema.name) if self.several_threads else 0,
             names=schema.names,
             checkpointing=self.places.checkpointing() if self.places.checkpoints != (0, 0) else (0, 0),
+            gpu=gpu,
         )
         storages.bounded = False
         self.operators.append(operator)
@@ -464,33 +492,3 @@ class Recorder(TorchDispatchMode):
             guards=() if self.size_questions is None else tuple(self.size_questions.guards),
             alike=self.compatible.capabilities,
         ).check()
-
-
-def _tensors_again(func: Any, args: Any) -> tuple[Any, ...]:
-    """Arguments, with tensors where the operator wants them: TorchScript's constants come as plain numbers,
-    which few operators take (`should_allow_numbers_as_tensors`, `torch/csrc/utils/python_arg_parser.cpp`)."""
-    wanted = (isinstance(argument.type, torch.TensorType) for argument in func._schema.arguments)
-    return tuple(
-        torch.scalar_tensor(value, dtype=torch.float64 if type(value) is float else None)
-        if tensor and type(value) in _NUMBERS
-        else value
-        for value, tensor in zip(args, wanted, strict=False)
-    )
-
-
-def _reaches_device(args: Any, kwargs: Any) -> bool:
-    """Return whether a call concerns the device: by a tensor argument or the device it names."""
-    for value in args:
-        if isinstance(value, torch.Tensor):
-            if value.is_meta:
-                return True
-        elif isinstance(value, (list, tuple)) and any(
-            isinstance(part, torch.Tensor) and part.is_meta for part in value
-        ):
-            return True
-    if not kwargs:
-        return False
-    device = kwargs.get("device")
-    return (device is not None and device.type in ("cuda", "meta")) or _reaches_device(
-        tuple(kwargs.values()), _NO_KWARGS
-    )

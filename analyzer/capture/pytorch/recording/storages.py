@@ -22,6 +22,7 @@ import torch
 
 from analyzer.capture.pytorch.recording.current_stream import Current
 from analyzer.capture.pytorch.recording.garbage import Garbage
+from analyzer.capture.pytorch.recording.gpus import Gpus
 from analyzer.capture.pytorch.recording.memory import Memory, out_of_memory
 from analyzer.capture.pytorch.recording.parts import inside
 from analyzer.capture.pytorch.recording.places import Places
@@ -68,6 +69,7 @@ class GrowingStorage:
     phase: Phase
     read_in_backward: bool = False
     bounded: bool = False
+    gpu: int = 0
 
 
 class Storages:
@@ -76,9 +78,15 @@ class Storages:
     size."""
 
     def __init__(
-        self, places: Places, streams: Current, known: KnownValues, twins: Twins, memory: Memory | None
+        self,
+        places: Places,
+        streams: Current,
+        known: KnownValues,
+        twins: Twins,
+        memory: Memory | None,
+        gpus: Gpus,
     ) -> None:
-        self._places, self._streams, self._memory = places, streams, memory
+        self._places, self._streams, self._memory, self._gpus = places, streams, memory, gpus
         self._known_values, self._twins = known, twins
         self.all: list[GrowingStorage] = []
         self.program: list[Moment] = []
@@ -125,10 +133,10 @@ class Storages:
         """Note that a model is called from outside any."""
         self.calls.append((len(self.program), model))
 
-    def wait(self, stream: int | None = None, by: int | None = None) -> None:
-        """Let the host, or the stream `by`, wait for a stream, or for all."""
+    def wait(self, stream: int | None = None, by: int | None = None, gpu: int | None = None) -> None:
+        """Let the host, or the stream `by`, wait for a stream, or for all of a GPU (the current one)."""
         if self._shared:
-            self.happened(StreamWait(stream, by))
+            self.happened(StreamWait(stream, by, self._gpus.current if gpu is None else gpu))
 
     def wait_here(self) -> None:
         """Let the host wait for the current stream: it reads, or copies without `non_blocking`."""
@@ -169,6 +177,10 @@ class Storages:
         index = self.live.get(storage._cdata)
         return None if index is None or index in self._nowhere else self.all[index].on_device
 
+    def device_of_storage(self, storage: Any) -> torch.device:
+        """Return the GPU of a storage that lies on one, as the program names it."""
+        return self._gpus.device(self.all[self.live[storage._cdata]].gpu if self._gpus.several else None)
+
     def nowhere(self, tensor: torch.Tensor) -> bool:
         """Return whether the program itself made it a meta tensor: it has no memory anywhere."""
         return self.live.get(next(inside(tensor), tensor).untyped_storage()._cdata) in self._nowhere
@@ -198,6 +210,14 @@ class Storages:
         finally:
             self.makes_nowhere = before
 
+    def gpu_of(self, tensor: torch.Tensor) -> int | None:
+        """Return which GPU a tensor lies on, None where on none (or one that is not known yet)."""
+        index = self.live.get(next(inside(tensor), tensor).untyped_storage()._cdata)
+        if index is None:
+            return None
+        storage = self.all[index]
+        return storage.gpu if storage.on_device else None
+
     # -- births and deaths
 
     def count(self) -> int:
@@ -226,6 +246,7 @@ class Storages:
             on_device,
             self._places.phase,
             bounded=self._sized_by_bound(tensor),
+            gpu=self._gpus.making() if self._gpus.several else 0,
         )
         index = self._add(key, growing, born)
 
@@ -245,7 +266,7 @@ class Storages:
         index = self.live[key] = len(self.all)
         self.all.append(growing)
         if not born:
-            self.happened(Birth(index, self._streams.now()))
+            self.happened(Birth(index, self._streams.now(growing.gpu)))
         return index
 
     def resized(self, storage: torch.UntypedStorage) -> None:
@@ -358,7 +379,14 @@ class Storages:
                 category = Category.SAVED
             storages.append(
                 Storage(
-                    index, growing.nbytes, category, growing.name, saved, growing.on_device, growing.bounded
+                    index,
+                    growing.nbytes,
+                    category,
+                    growing.name,
+                    saved,
+                    growing.on_device,
+                    growing.bounded,
+                    growing.gpu,
                 )
             )
         return tuple(storages)

@@ -21,7 +21,7 @@ def followed(folder: Path, text: str) -> Analysis:
     """The analysis of a program of this text."""
     script = folder / "program.py"
     script.write_text("import torch\nfrom torch import nn\n" + text)
-    found, error = follow(script, [], Options(device="h200"), {})
+    found, error = follow(script, [], Options(device="h200"), {}, gpus=1)
     if error is not None:
         raise error
     return found
@@ -109,8 +109,6 @@ assert comm.gather([last, x]).is_contiguous()
 
 @pytest.mark.parametrize("x", ["torch.zeros(4, 4)", "torch.zeros(4, 4).cuda()"])
 def test_a_second_gpu_is_an_error_that_says_so(tmp_path: Path, x: str) -> None:
-    with pytest.raises(
-        CaptureError, match=r"program\.py:3 spreads tensors over several GPUs \(cuda:1\)"
-    ) as caught:
+    with pytest.raises(CaptureError, match=r"uses cuda:1, and there is one GPU here: cuda:0") as caught:
         followed(tmp_path, f"nn.DataParallel(nn.Linear(4, 4).cuda(), device_ids=[0, 1])({x})")
-    assert "device_ids=[0]" in str(caught.value.hint)
+    assert "--gpus 2" in str(caught.value.hint)
