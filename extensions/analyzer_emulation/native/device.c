@@ -157,6 +157,8 @@ ANSWER int cudaSetDevice(int index) {
   current = index;
   return OK;
 }
+ANSWER int cudaSetDeviceFlags(unsigned flags) { (void)flags; return OK; }
+ANSWER int cudaGetDeviceFlags(unsigned *flags) { *flags = 0; return OK; }
 ANSWER int cudaRuntimeGetVersion(int *version) { *version = the_device()->cuda; return OK; }
 ANSWER int cudaDriverGetVersion(int *version) { *version = the_device()->cuda; return OK; }
 ANSWER int cudaDeviceSynchronize(void) { return OK; }

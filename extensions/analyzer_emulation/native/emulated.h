@@ -15,7 +15,7 @@
 #define DEVICES 16
 
 /* cudaError_t and CUresult agree on these (driver_types.h, cuda.h). */
-enum { OK = 0, INVALID_VALUE = 1, OUT_OF_MEMORY = 2, INVALID_DEVICE = 101, NO_KERNEL_IMAGE = 209, FILE_NOT_FOUND = 301, NOT_READY = 600, NOT_SUPPORTED = 801 };
+enum { OK = 0, INVALID_VALUE = 1, OUT_OF_MEMORY = 2, INVALID_DEVICE = 101, NO_KERNEL_IMAGE = 209, FILE_NOT_FOUND = 301, NOT_READY = 600, NOT_SUPPORTED = 801, GRAPH_UPDATE_FAILURE = 910 };
 
 /* The device that is not there: what `extensions/analyzer_emulation/device.py` says of it. Sizes in bytes. */
 typedef struct {
