@@ -456,3 +456,11 @@ def test_ggml_computes_nothing_on_the_host_either(tmp_path: Path) -> None:
     assert libc.mincore(ctypes.c_void_p(at), ctypes.c_size_t(bytes_of_file), resident) == 0
     assert not any(resident) and libc.munmap(ctypes.c_void_p(at), ctypes.c_size_t(bytes_of_file)) == 0
     assert library.mmap(None, ctypes.c_size_t(4096), 1, 2, 9999, ctypes.c_long(0)) == 2**64 - 1  # MAP_FAILED
+
+
+def test_the_first_memset_takes_its_code() -> None:
+    library = loaded("capacity=1073741824;context=4194304;memset_code=2097152;name=Small")
+    page, before = malloc(library, MIB), library.emulated_used_bytes(0)
+    for _ in range(2):
+        assert library.cudaMemsetAsync(ctypes.c_void_p(page), 0, ctypes.c_size_t(MIB), None) == 0
+    assert library.emulated_used_bytes(0) == before + 2 * MIB
