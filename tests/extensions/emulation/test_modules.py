@@ -74,7 +74,7 @@ def test_how_many_blocks_run_at_once(
         (
             "h200",
             [(PTX, 90, 0), (CODE, 86, 128), (CODE, 89, 168), (CODE, 120, 64)],
-            2,
+            3,
         ),  # 168 registers: 12 warps of 4
         ("t4", [(PTX, 75, 0), (CODE, 120, 64), (CODE, 86, 128)], 4),  # nothing older: 128 registers
         ("h200", [(PTX, 90, 0)], 16),  # nothing at all: threads alone are known
