@@ -44,6 +44,7 @@ _OPTIONS = {
         "ranks": "--tp-size",
         "prefixes": "--disable-radix-cache",
     },
+    "llama.cpp": {"length": "--ctx-size"},
 }
 _FLAG = "prefixes"
 
@@ -60,6 +61,7 @@ def _sizes(function: Any) -> Any:
     examples=(
         "analyze serve config.json --device h100 --length 8192",
         "analyze serve config.json --device h100 --engine vllm -- --max-num-seqs 256",
+        "analyze serve model.gguf --device rtx4090 --engine llama.cpp -- -c 32768 -ctk q8_0",
     ),
 )
 @click.argument("config")
@@ -69,7 +71,16 @@ def _sizes(function: Any) -> Any:
     type=click.Choice(["arithmetic", *_OPTIONS]),
     default="arithmetic",
     show_default=True,
-    help="vllm, sglang: the engine itself, started on an emulated CUDA runtime.",
+    help="vllm, sglang, llama.cpp: the engine itself, started on an emulated CUDA runtime.",
+)
+@click.option(
+    "--context", "contexts", metavar="N,N,...", help="llama.cpp: a curve over contexts, such as 4k,32k."
+)
+@click.option(
+    "--binary",
+    type=click.Path(path_type=Path, exists=True),
+    metavar="PATH",
+    help="llama.cpp: the folder of shared libraries of your own build.",
 )
 @click.option(
     "--python",
@@ -151,7 +162,8 @@ def command(config: str, arguments: tuple[str, ...], **options: Any) -> int:
     With --engine vllm the engine itself is started, as by `vllm serve`, with random weights on an emulated
     GPU, and every figure is its own: weights, profile run, CUDA graphs, blocks. Its own arguments follow --.
     Without an available vLLM the arithmetic is used, and a note says so. --engine sglang starts SGLang, as
-    `sglang serve` does.
+    `sglang serve` does; --engine llama.cpp takes a GGUF file, whose weights are not read, as `llama-server`
+    does.
 
     Exit code 0: a request of that length has room; 1: none has; 2: bad usage or input.
     """
@@ -168,6 +180,10 @@ def command(config: str, arguments: tuple[str, ...], **options: Any) -> int:
             raise OptionError("--revision is of hf:ORG/NAME", "leave it out for a file")
         config = f"{config}@{options['revision']}"
     context = click.get_current_context()
+    if options["engine"] == "llama.cpp":
+        return _llama(config, [*_own_arguments(context, options), *arguments], options)
+    if options["contexts"] or options["binary"]:
+        raise OptionError("--context and --binary are of llama.cpp", "add --engine llama.cpp")
     if options["engine"] in _OPTIONS:
         memory = _engine(config, [*_own_arguments(context, options), *arguments], options)
         if memory is not None:
@@ -189,6 +205,26 @@ def _own_arguments(context: click.Context, options: dict[str, Any]) -> Iterator[
             yield own[name]
             if name != _FLAG:
                 yield str(options[name])
+        elif own is _OPTIONS["llama.cpp"] and name in _OPTIONS["vllm"] and name != "ranks":
+            raise OptionError(f"{_OPTIONS['vllm'][name]} is not of llama.cpp", "its own arguments follow --")
+
+
+def _llama(name: str, arguments: list[str], options: dict[str, Any]) -> int:
+    """Deliver llama.cpp's own account. Raises AnalyzerError."""
+    from analyzer_serving.engines.llama_cpp import folder_with, llama_memory, sizes_of
+
+    folder = folder_with(options["binary"])
+    with working(name, options["quiet"]):
+        memory = llama_memory(
+            name,
+            arguments,
+            options["device"],
+            folder,
+            count=options["ranks"],
+            contexts=sizes_of(options["contexts"] or ""),
+        )
+    deliver(formats.render("engine", options["form"], memory), options["output"])
+    return 0 if memory.fits else 1
 
 
 def _engine(config: str, arguments: list[str], options: dict[str, Any]) -> int | None:
