@@ -61,7 +61,7 @@ def _sizes(function: Any) -> Any:
     examples=(
         "analyze serve config.json --device h100 --length 8192",
         "analyze serve config.json --device h100 --engine vllm -- --max-num-seqs 256",
-        "analyze serve model.gguf --device rtx4090 --engine llama.cpp -- -c 32768 -ctk q8_0",
+        "analyze serve model.gguf --device rtx4090 --engine llama.cpp -- -c 32768",
     ),
 )
 @click.argument("config")
@@ -71,7 +71,7 @@ def _sizes(function: Any) -> Any:
     type=click.Choice(["arithmetic", *_OPTIONS]),
     default="arithmetic",
     show_default=True,
-    help="vllm, sglang, llama.cpp: the engine itself, started on an emulated CUDA runtime.",
+    help="vllm, sglang, llama.cpp: itself, on an emulated CUDA runtime.",
 )
 @click.option(
     "--context", "contexts", metavar="N,N,...", help="llama.cpp: a curve over contexts, such as 4k,32k."
@@ -80,7 +80,7 @@ def _sizes(function: Any) -> Any:
     "--binary",
     type=click.Path(path_type=Path, exists=True),
     metavar="PATH",
-    help="llama.cpp: the folder of shared libraries of your own build.",
+    help="llama.cpp: a folder of its libraries.",
 )
 @click.option(
     "--python",
@@ -160,10 +160,9 @@ def command(config: str, arguments: tuple[str, ...], **options: Any) -> int:
     without transformers, by a formula of config.json.
 
     With --engine vllm the engine itself is started, as by `vllm serve`, with random weights on an emulated
-    GPU, and every figure is its own: weights, profile run, CUDA graphs, blocks. Its own arguments follow --.
-    Without an available vLLM the arithmetic is used, and a note says so. --engine sglang starts SGLang, as
-    `sglang serve` does; --engine llama.cpp takes a GGUF file, whose weights are not read, as `llama-server`
-    does.
+    GPU, and every figure is its own. Its own arguments follow --. Without an available vLLM the arithmetic is
+    used, and a note says so. --engine sglang starts SGLang; llama.cpp takes a GGUF file, of which no weights
+    are read.
 
     Exit code 0: a request of that length has room; 1: none has; 2: bad usage or input.
     """
