@@ -61,7 +61,6 @@ def _sizes(function: Any) -> Any:
     examples=(
         "analyze serve config.json --device h100 --length 8192",
         "analyze serve config.json --device h100 --engine vllm -- --max-num-seqs 256",
-        "analyze serve model.gguf --device rtx4090 --engine llama.cpp -- -c 32768",
     ),
 )
 @click.argument("config")
