@@ -178,7 +178,7 @@ class _Starter:
         with launch.environment(
             self._package.cuda, self._profile, {}, self._count, self._package.nvidia
         ) as variables:
-            command = [sys.executable, "-I", _START, job, answer]
+            command: list[str | Path] = [sys.executable, "-I", _START, job, answer]
             (code,) = launch.run_together([launch.LaunchedProcess(command, variables, silent=True)])
         found = [json.loads(line) for line in answer.read_text("utf-8").splitlines()]
         return self._memory(settings, found, code or 0)
