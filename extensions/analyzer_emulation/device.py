@@ -45,6 +45,7 @@ def described(profile: DeviceProfile, cuda: tuple[int, int], count: int = 1) -> 
         "kernels_code": modules.get("kernels", 0),
         "launched_code": modules.get("launched", 0),
         "searched_code": modules.get("searched", 0),
+        "memset_code": modules.get("memset", 0),
         "multicast": int(count > 1 and profile.name in BEHIND_SWITCHES),
         "peers": int(profile.reaches_peers),
         "known": KNOWN_BYTES,

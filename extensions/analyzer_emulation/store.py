@@ -29,10 +29,11 @@ from urllib.parse import unquote, urlsplit
 
 from analyzer import cache, releases
 from analyzer.errors import OptionError, RunError, did_you_mean
+from analyzer_emulation import npm
 
 DEFAULT = "torch==" + ".".join(map(str, releases.RECORDED["torch"])) + ".0"
 _REQUIREMENT = re.compile(r"(?P<name>[A-Za-z0-9][\w.-]*)(\[[\w,-]+\])?(==(?P<version>[\w.+!-]+))?")
-_ENGINES = ("torch", "onnxruntime-gpu", "vllm", "sglang")
+_ENGINES = ("torch", "onnxruntime-gpu", "vllm", "sglang", "llama.cpp")
 _BESIDE_TORCH = ("torchvision", "torchaudio")
 # Bytes on disk for a byte downloaded: torch 2.11.0 with CUDA 13, 2.8 and 5.0 GB (docs/EMULATION.md); SGLang
 # 0.5.14, 4.6 and 11.3 GB (docs/evidence/SERVING.md).
@@ -102,6 +103,8 @@ def install(requirements: Sequence[str], tell: Callable[[str], None]) -> Engine:
     if first["name"] not in _ENGINES:
         hint = did_you_mean(first["name"], _ENGINES) or f"one of {', '.join(_ENGINES)} first; "
         raise OptionError(f"{first['name']} is no engine", f"{hint}such as: analyze engine install {DEFAULT}")
+    if first["name"] == "llama.cpp":
+        return _install_llama(first["version"], tell)
     wanted = [*requirements, "numpy"]
     if first["name"] == "torch":
         named = {match["name"] for match in matches if match is not None}
@@ -135,6 +138,15 @@ def install(requirements: Sequence[str], tell: Callable[[str], None]) -> Engine:
     nbytes = sum(entry.lstat().st_size for entry in folder.rglob("*"))
     (folder / "engine.json").write_text(json.dumps({"packages": wanted, "bytes": nbytes}), "utf-8")
     return Engine(folder.name, folder, tuple(wanted), nbytes, True)
+
+
+def _install_llama(version: str | None, tell: Callable[[str], None]) -> Engine:
+    """Take llama.cpp's libraries from their package."""
+    release = version or next(iter(npm.BUILDS))
+    folder = home() / f"llama.cpp-{release}"
+    nbytes = npm.install(release, folder, tell)
+    npm.describe(folder, nbytes)
+    return Engine(folder.name, folder, (f"llama.cpp=={release}",), nbytes, True)
 
 
 def remove(name: str) -> Engine:

@@ -44,6 +44,7 @@ _OPTIONS = {
         "ranks": "--tp-size",
         "prefixes": "--disable-radix-cache",
     },
+    "llama.cpp": {"length": "--ctx-size"},
 }
 _FLAG = "prefixes"
 
@@ -69,7 +70,16 @@ def _sizes(function: Any) -> Any:
     type=click.Choice(["arithmetic", *_OPTIONS]),
     default="arithmetic",
     show_default=True,
-    help="vllm, sglang: the engine itself, started on an emulated CUDA runtime.",
+    help="vllm, sglang, llama.cpp: itself, on an emulated CUDA runtime.",
+)
+@click.option(
+    "--context", "contexts", metavar="N,N,...", help="llama.cpp: a curve over contexts, such as 4k,32k."
+)
+@click.option(
+    "--binary",
+    type=click.Path(path_type=Path, exists=True),
+    metavar="PATH",
+    help="llama.cpp: a folder of its libraries.",
 )
 @click.option(
     "--python",
@@ -149,9 +159,9 @@ def command(config: str, arguments: tuple[str, ...], **options: Any) -> int:
     without transformers, by a formula of config.json.
 
     With --engine vllm the engine itself is started, as by `vllm serve`, with random weights on an emulated
-    GPU, and every figure is its own: weights, profile run, CUDA graphs, blocks. Its own arguments follow --.
-    Without an available vLLM the arithmetic is used, and a note says so. --engine sglang starts SGLang, as
-    `sglang serve` does.
+    GPU, and every figure is its own. Its own arguments follow --. Without an available vLLM the arithmetic is
+    used, and a note says so. --engine sglang starts SGLang; llama.cpp takes a GGUF file, of which no weights
+    are read.
 
     Exit code 0: a request of that length has room; 1: none has; 2: bad usage or input.
     """
@@ -168,6 +178,10 @@ def command(config: str, arguments: tuple[str, ...], **options: Any) -> int:
             raise OptionError("--revision is of hf:ORG/NAME", "leave it out for a file")
         config = f"{config}@{options['revision']}"
     context = click.get_current_context()
+    if options["engine"] == "llama.cpp":
+        return _llama(config, [*_own_arguments(context, options), *arguments], options)
+    if options["contexts"] or options["binary"]:
+        raise OptionError("--context and --binary are of llama.cpp", "add --engine llama.cpp")
     if options["engine"] in _OPTIONS:
         memory = _engine(config, [*_own_arguments(context, options), *arguments], options)
         if memory is not None:
@@ -189,6 +203,26 @@ def _own_arguments(context: click.Context, options: dict[str, Any]) -> Iterator[
             yield own[name]
             if name != _FLAG:
                 yield str(options[name])
+        elif own is _OPTIONS["llama.cpp"] and name in _OPTIONS["vllm"] and name != "ranks":
+            raise OptionError(f"{_OPTIONS['vllm'][name]} is not of llama.cpp", "its own arguments follow --")
+
+
+def _llama(name: str, arguments: list[str], options: dict[str, Any]) -> int:
+    """Deliver llama.cpp's own account. Raises AnalyzerError."""
+    from analyzer_serving.engines.llama_cpp import folder_with, llama_memory, sizes_of
+
+    folder = folder_with(options["binary"])
+    with working(name, options["quiet"]):
+        memory = llama_memory(
+            name,
+            arguments,
+            options["device"],
+            folder,
+            count=options["ranks"],
+            contexts=sizes_of(options["contexts"] or ""),
+        )
+    deliver(formats.render("engine", options["form"], memory), options["output"])
+    return 0 if memory.fits else 1
 
 
 def _engine(config: str, arguments: list[str], options: dict[str, Any]) -> int | None:

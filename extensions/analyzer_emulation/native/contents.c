@@ -130,8 +130,8 @@ ANSWER int cudaMemcpy2DAsync(void *to, size_t to_pitch, const void *from, size_t
   for (size_t row = 0; row < height; row++) copied(ADDRESS(to) + row * to_pitch, ADDRESS(from) + row * from_pitch, width);
   return OK;
 }
-ANSWER int cudaMemset(void *to, int value, size_t bytes) { return filled(ADDRESS(to), value, bytes); }
-ANSWER int cudaMemsetAsync(void *to, int value, size_t bytes, void *stream) { captured(stream); return filled(ADDRESS(to), value, bytes); }
+ANSWER int cudaMemset(void *to, int value, size_t bytes) { LOCKED process_memset(); return filled(ADDRESS(to), value, bytes); }
+ANSWER int cudaMemsetAsync(void *to, int value, size_t bytes, void *stream) { captured(stream); LOCKED process_memset(); return filled(ADDRESS(to), value, bytes); }
 ANSWER int cuMemsetD32Async(uint64_t to, unsigned value, size_t words, void *stream) {
   captured(stream);
   if (value == (value & 0xff) * 0x01010101u) return filled(to, (int)(value & 0xff), words * 4);

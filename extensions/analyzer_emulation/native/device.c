@@ -28,7 +28,7 @@ static void read_device(void) {
     FIELD(shared_per_sm); FIELD(shared_per_block); FIELD(l2);
     FIELD(capacity); FIELD(listed); FIELD(driver); FIELD(context); FIELD(first_kernel); FIELD(cublas_code); FIELD(cudnn_code);
     FIELD(cusolver_code); FIELD(cufft_code); FIELD(kernels_code); FIELD(launched_code);
-    FIELD(searched_code); FIELD(known);
+    FIELD(searched_code); FIELD(memset_code); FIELD(known);
     if (!strcmp(pair, "name")) snprintf(device.name, sizeof device.name, "%s", value);
   }
   if (device.listed < device.capacity) device.listed = device.capacity;
@@ -157,6 +157,8 @@ ANSWER int cudaSetDevice(int index) {
   current = index;
   return OK;
 }
+ANSWER int cudaSetDeviceFlags(unsigned flags) { (void)flags; return OK; }
+ANSWER int cudaGetDeviceFlags(unsigned *flags) { *flags = 0; return OK; }
 ANSWER int cudaRuntimeGetVersion(int *version) { *version = the_device()->cuda; return OK; }
 ANSWER int cudaDriverGetVersion(int *version) { *version = the_device()->cuda; return OK; }
 ANSWER int cudaDeviceSynchronize(void) { return OK; }

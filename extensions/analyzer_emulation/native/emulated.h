@@ -15,7 +15,7 @@
 #define DEVICES 16
 
 /* cudaError_t and CUresult agree on these (driver_types.h, cuda.h). */
-enum { OK = 0, INVALID_VALUE = 1, OUT_OF_MEMORY = 2, INVALID_DEVICE = 101, NO_KERNEL_IMAGE = 209, FILE_NOT_FOUND = 301, NOT_READY = 600, NOT_SUPPORTED = 801 };
+enum { OK = 0, INVALID_VALUE = 1, OUT_OF_MEMORY = 2, INVALID_DEVICE = 101, NO_KERNEL_IMAGE = 209, FILE_NOT_FOUND = 301, NOT_READY = 600, NOT_SUPPORTED = 801, GRAPH_UPDATE_FAILURE = 910 };
 
 /* The device that is not there: what `extensions/analyzer_emulation/device.py` says of it. Sizes in bytes. */
 typedef struct {
@@ -23,7 +23,7 @@ typedef struct {
   int count, multicast, peers, major, minor, cuda; /* cuda: 13000 for CUDA 13.0, the release PyTorch was built with */
   int sm_count, threads_per_sm, blocks_per_sm, shared_per_sm, shared_per_block, l2;
   uint64_t capacity, listed, driver, context, first_kernel, cublas_code, cudnn_code, cusolver_code, cufft_code, kernels_code,
-      launched_code, searched_code; /* of a provider, with the first kernel, and with the first search among cuDNN's plans */
+      launched_code, searched_code, memset_code; /* of a provider, with the first kernel, and with the first search among cuDNN's plans; of the first memset */
   uint64_t known; /* contents of copies up to so many bytes are kept */
 } Device;
 const Device *the_device(void);
@@ -43,6 +43,7 @@ void process_cublas(void);
 void process_cublas_gone(void); /* a handle is destroyed */
 void process_cudnn(void);
 void process_kernel(void);                        /* a kernel was launched */
+void process_memset(void);                        /* device memory was set to a value */
 void process_search(void);                        /* a provider searched among cuDNN's plans */
 enum { LIBRARY_CUFFT, LIBRARY_CUSOLVER };
 void process_library(int which);                     /* its code: cuFFT's once, cuSOLVER's for each handle */

@@ -17,6 +17,7 @@ static const struct { int code; const char *name, *text; } errors[] = {
     {INVALID_DEVICE, "cudaErrorInvalidDevice", "invalid device ordinal"},
     {NO_KERNEL_IMAGE, "cudaErrorNoKernelImageForDevice", "no kernel image is available for execution on the device"},
     {NOT_READY, "cudaErrorNotReady", "device not ready"},
+    {GRAPH_UPDATE_FAILURE, "cudaErrorGraphExecUpdateFailure", "the graph update was not performed because it included changes which violated constraints specific to instantiated graph update"},
     {NOT_SUPPORTED, "cudaErrorNotSupported", "operation not supported: a function that is not emulated was called"},
 };
 static int known_error(int code) {

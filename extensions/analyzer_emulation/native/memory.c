@@ -20,7 +20,7 @@ typedef struct {
   Ranges holes, chunks, ranges, gaps, live;
   uint64_t lowest, origin, frame, page_bytes, besides, most_besides, streams, stream_pages, graph_pages;
   int64_t graph_nodes, graph_instances;
-  int ready, had_kernel, has_handle, has_kernels_code, has_cufft, has_launched, has_searched;
+  int ready, had_kernel, has_handle, has_kernels_code, has_cufft, has_launched, has_searched, has_memset;
 } Space;
 static Space spaces[DEVICES];
 
@@ -184,6 +184,7 @@ static void load_once(int *has, uint64_t code) {
   *has = 1;
 }
 void process_kernel(void) { load_once(&space_of(current_device())->has_launched, the_device()->launched_code); }
+void process_memset(void) { load_once(&space_of(current_device())->has_memset, the_device()->memset_code); }
 void process_search(void) { load_once(&space_of(current_device())->has_searched, the_device()->searched_code); }
 /* Local memory lies beside the allocator for every thread the device can hold at once: as much as the stack's limit, or a launched
    kernel's if that is more, and it is never given back ("The driver automatically increases the per-thread stack size for each kernel

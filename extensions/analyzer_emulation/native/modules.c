@@ -42,9 +42,21 @@ static const Header *header_of(const Wrapper *binary) {
   const Header *header = binary && binary->magic == WRAPPER ? binary->data : NULL;
   return header && header->magic == HEADER ? header : NULL;
 }
+/* What a driver makes of PTX nobody knows before; nearest to it is code of the same kernels for the device before, or else for the next one. */
+static int nearest_code(const Header *header, int capability) {
+  int below = 0, above = 0;
+  for (const Entry *entry = NULL; (entry = behind(header, entry));) {
+    int found = (int)entry->capability;
+    if (entry->kind != CODE) continue;
+    if (found <= capability && found > below) below = found;
+    if (found > capability && (!above || found < above)) above = found;
+  }
+  return below ? below : above;
+}
 static void read_code(Image *image, const Header *header, int capability) {
+  int nearest = nearest_code(header, capability);
   for (const Entry *entry = NULL; (entry = behind(header, entry));)
-    if (entry->kind == CODE && (int)entry->capability == capability) image_add_entry(image, entry);
+    if (entry->kind == CODE && (int)entry->capability == nearest) image_add_entry(image, entry);
 }
 
 ANSWER void **__cudaRegisterFatBinary(void *binary) {

@@ -132,6 +132,13 @@ ANSWER int cudaGraphInstantiate(void **exec, void *graph, unsigned long long fla
   return OK;
 }
 ANSWER int cudaGraphInstantiateWithFlags(void **exec, void *graph, unsigned long long flags) { return cudaGraphInstantiate(exec, graph, flags); }
+/* An instance takes over the nodes of another graph where it has the same ones (cuda_runtime_api.h: cudaGraphExecUpdateResultInfo, whose first
+   word is 0 for success, 3 for a changed topology); nothing of it is taken anew. */
+ANSWER int cudaGraphExecUpdate(void *exec, void *graph, int *result) {
+  int same = ((Graph *)exec)->nodes == ((Graph *)graph)->nodes;
+  if (result) memset(result, 0, 32), result[0] = same ? 0 : 3;
+  return same ? OK : fail(GRAPH_UPDATE_FAILURE);
+}
 ANSWER int cudaGraphLaunch(void *exec, void *stream) { (void)exec; (void)stream; return OK; }
 ANSWER int cudaGraphDestroy(void *graph) { free(graph); return OK; }
 ANSWER int cudaGraphExecDestroy(void *exec) {

@@ -66,3 +66,32 @@ def test_how_many_blocks_run_at_once(
     device: str, threads: int, registers: int, shared: int, blocks: int
 ) -> None:
     assert occupancy(device, threads, registers, shared) == blocks
+
+
+@pytest.mark.parametrize(
+    ("device", "entries", "blocks"),
+    [
+        (
+            "h200",
+            [(PTX, 90, 0), (CODE, 86, 128), (CODE, 89, 168), (CODE, 120, 64)],
+            3,
+        ),  # 168 registers: 12 warps of 4
+        ("t4", [(PTX, 75, 0), (CODE, 120, 64), (CODE, 86, 128)], 4),  # nothing older: 128 registers
+        ("h200", [(PTX, 90, 0)], 16),  # nothing at all: threads alone are known
+    ],
+)
+def test_what_a_driver_compiles_needs_as_much_as_the_nearest_code(
+    device: str, entries: list[tuple[int, int, int]], blocks: int
+) -> None:
+    """Of node-llama-cpp 3.22.1 on an H200: with the registers of its code for 8.9 in place of its PTX, the scratch of FlashAttention is what
+    10 models took of one (tests/data/h200/llama_cpp.json)."""
+    library = loaded(described(load(device), (13, 0)))
+    made = [
+        Entry(kind, capability, cubin(Kernel("a_kernel", registers)) if kind == CODE else bytes(64))
+        for kind, capability, registers in entries
+    ]
+    count = ctypes.c_int()
+    stub = stub_of(library, registered(library, *made), "a_kernel")
+    ask = library.cudaOccupancyMaxActiveBlocksPerMultiprocessor
+    assert ask(ctypes.byref(count), stub, 128, ctypes.c_size_t(0)) == 0
+    assert count.value == blocks

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import json
 import random
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -430,3 +431,49 @@ def test_cudnn_by_its_name_is_this_one() -> None:
     at = ctypes.cast(library.cudnnGetVersion, ctypes.c_void_p).value
     assert found(handle, b"cudnnGetVersion") == at
     assert library.dlopen(b"libc.so.6", 2) and not library.dlopen(b"libcudnn_graph_of_nobody.so.9", 2)
+
+
+def test_a_graph_takes_over_another_of_the_same_nodes() -> None:
+    """As ggml keeps its instance from token to token (ggml-cuda.cu): one of other nodes is refused, and instantiated anew."""
+    library, stream = loaded(SMALL), ctypes.c_void_p()
+    graphs = [ctypes.c_void_p() for _ in range(3)]
+    assert library.cudaSetDeviceFlags(4) == 0  # cudaDeviceScheduleBlockingSync
+    assert library.cudaStreamCreate(ctypes.byref(stream)) == 0
+    for graph, kernels in zip(graphs, (3, 3, 5), strict=True):
+        assert library.cudaStreamBeginCapture(stream, 0) == 0
+        for _ in range(kernels):
+            assert library.cuLaunchKernel(None, 1, 1, 1, 1, 1, 1, 0, stream, None, None) == 0
+        assert library.cudaStreamEndCapture(stream, ctypes.byref(graph)) == 0
+    instance, result = ctypes.c_void_p(), (ctypes.c_int * 8)(*[9] * 8)
+    assert library.cudaGraphInstantiate(ctypes.byref(instance), graphs[0], ctypes.c_ulonglong(0)) == 0
+    before = library.emulated_used_bytes(0)
+    assert library.cudaGraphExecUpdate(instance, graphs[1], result) == 0 and result[0] == 0
+    assert library.cudaGraphExecUpdate(instance, graphs[2], result) == 910 and result[0] == 3
+    assert b"graph update" in library.cudaGetErrorString(910)
+    assert library.emulated_used_bytes(0) == before and library.emulated_graph_nodes(0) == 3
+
+
+def test_ggml_computes_nothing_on_the_host_either(tmp_path: Path) -> None:
+    """Its file is mapped, and none of its pages are read before somebody does."""
+    library, bytes_of_file = loaded(SMALL), 64 * MIB
+    assert library.ggml_graph_compute(None, None) == 0
+    with (tmp_path / "weights").open("wb") as file:
+        file.truncate(bytes_of_file)
+    library.mmap.restype = ctypes.c_void_p
+    with (tmp_path / "weights").open("rb") as file:
+        at = library.mmap(
+            None, ctypes.c_size_t(bytes_of_file), 1, 2 | 0x8000, file.fileno(), ctypes.c_long(0)
+        )
+    resident = (ctypes.c_ubyte * (bytes_of_file // 4096))()
+    libc = ctypes.CDLL(None)
+    assert libc.mincore(ctypes.c_void_p(at), ctypes.c_size_t(bytes_of_file), resident) == 0
+    assert not any(resident) and libc.munmap(ctypes.c_void_p(at), ctypes.c_size_t(bytes_of_file)) == 0
+    assert library.mmap(None, ctypes.c_size_t(4096), 1, 2, 9999, ctypes.c_long(0)) == 2**64 - 1  # MAP_FAILED
+
+
+def test_the_first_memset_takes_its_code() -> None:
+    library = loaded("capacity=1073741824;context=4194304;memset_code=2097152;name=Small")
+    page, before = malloc(library, MIB), library.emulated_used_bytes(0)
+    for _ in range(2):
+        assert library.cudaMemsetAsync(ctypes.c_void_p(page), 0, ctypes.c_size_t(MIB), None) == 0
+    assert library.emulated_used_bytes(0) == before + 2 * MIB
