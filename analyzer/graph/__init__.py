@@ -2,6 +2,8 @@
 
 from analyzer.graph.dtype import dtype_bits, dtype_bytes, nbytes_of
 from analyzer.graph.model import (
+    BETWEEN,
+    STAGE,
     Argument,
     Birth,
     Category,
@@ -26,6 +28,8 @@ from analyzer.graph.model import (
 from analyzer.graph.view import to_networkx, view_of
 
 __all__ = [
+    "BETWEEN",
+    "STAGE",
     "Argument",
     "Birth",
     "Category",

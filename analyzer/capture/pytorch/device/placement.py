@@ -202,6 +202,8 @@ class Placement:
         to_gpu = device is not None and is_cuda(device, self._recorder.gpu)
         if device is not None and not to_gpu and torch.device(device).type == "meta":
             with self._recorder.storages.making_nowhere():
+                if self.is_meta(tensor):  # where it is already, so that a parameter stays one
+                    return tensor.to(**kwargs)
                 return torch.empty_like(tensor, dtype=dtype, device=META)
         if device is not None and self.is_meta(tensor):
             raise NotImplementedError("Cannot copy out of meta tensor; no data!")
