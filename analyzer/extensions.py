@@ -38,6 +38,7 @@ COMMANDS = {
     "calibrate": "analyzer_verify",
     "emulate": "analyzer_emulation",
     "engine": "analyzer_emulation",
+    "pipeline": "analyzer_pipelines",
     "run": "analyzer_programs",
     "serve": "analyzer_serving",
     "verify": "analyzer_verify",

@@ -40,7 +40,7 @@ _OWN_OPTIONS = ("-h", "--help", "--help-all", "-V", "--version")
 _MAIN_OPTIONS = ("batch", "mode", "inputs", "device", "runtime_options")
 # Groups of commands, the most used first; a command in no group is listed last.
 _GROUPS = {
-    "Estimate": ("estimate", "run", "serve", "emulate"),
+    "Estimate": ("estimate", "run", "pipeline", "serve", "emulate"),
     "Plan": ("fit", "sweep", "what-if", "advise", "grid", "allocators"),
     "Compare and explain": ("compare", "verify", "report", "explain"),
     "This machine": ("devices", "calibrate", "engine", "mcp", "completion"),

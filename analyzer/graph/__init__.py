@@ -2,6 +2,8 @@
 
 from analyzer.graph.dtype import dtype_bits, dtype_bytes, nbytes_of
 from analyzer.graph.model import (
+    BETWEEN,
+    STAGE,
     STREAMS,
     Argument,
     Birth,
@@ -27,6 +29,8 @@ from analyzer.graph.model import (
 from analyzer.graph.view import to_networkx, view_of
 
 __all__ = [
+    "BETWEEN",
+    "STAGE",
     "STREAMS",
     "Argument",
     "Birth",

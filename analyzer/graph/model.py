@@ -298,6 +298,10 @@ class Death:
     storage: int
 
 
+# Marks of a followed program: its NVTX range "stage NAME" has ended, by that name, or one begins.
+STAGE, BETWEEN = "stage ", "between stages"
+
+
 @dataclass(frozen=True, slots=True)
 class Mark:
     """An event a user knows by name is over: "model", "0.input", "0.forward", ...

@@ -29,6 +29,7 @@ from analyzer.capture.pytorch.kernels import (
 )
 from analyzer.capture.pytorch.kernels.autocast import cuda_autocast
 from analyzer.capture.pytorch.kernels.decisions import FUSED, cuda_choices
+from analyzer.capture.pytorch.kernels.layouts import as_laid
 from analyzer.capture.pytorch.kernels.nested import nested_attention
 from analyzer.capture.pytorch.kernels.results import BY_SHAPES_ALONE, results_on
 from analyzer.capture.pytorch.recording import copies, custom
@@ -74,7 +75,7 @@ def cuda_environment(
         recorder.choose(
             {**choices, **FUSED, **embedding_bags.CHOICES}, {**quantized.CHOICES, **detection.CHOICES}
         )
-        recorder.results({**shapes.kernels(), **results_on(compatible)}, BY_SHAPES_ALONE)
+        recorder.results({**shapes.kernels(), **results_on(compatible)}, BY_SHAPES_ALONE, as_laid)
         handlers = {**out_of_range.HANDLERS, **copies.HANDLERS, **indices.HANDLERS}
         handlers |= {**composite.HANDLERS, **composite.OTHERS}
         recorder.handle_operators(handlers, custom.followed)

@@ -30,6 +30,7 @@ from analyzer.capture.pytorch.recording.gpus import Gpus
 from analyzer.capture.pytorch.recording.memory import MemoryAnswers
 from analyzer.capture.pytorch.recording.parts import wraps
 from analyzer.devices.architectures import Architecture
+from analyzer.graph import BETWEEN, STAGE
 
 if TYPE_CHECKING:
     from analyzer.capture.pytorch.recording.recorder import Recorder
@@ -147,6 +148,7 @@ class _Answers:
         self._device, self._recorder = device, recorder
         self._to_dlpack, self._from_dlpack = torch._C._to_dlpack, torch.utils.dlpack.from_dlpack
         self._grouped = torch._C._group_tensors_by_device_and_dtype
+        self._ranges: list[str] = []  # of NVTX, which are open
 
     def functions(self) -> dict[str, Any]:
         """Name below `torch` -> replacement."""
@@ -217,10 +219,23 @@ class _Answers:
             "cuda.memory_snapshot": lambda *_, **__: [],
             "cuda.memory._snapshot": lambda *_, **__: {"segments": [], "device_traces": [[]]},
             "cuda.list_gpu_processes": _says("no processes are running"),
-            "cuda.nvtx.range_push": _says(0),
-            "cuda.nvtx.range_pop": _says(0),
+            "cuda.nvtx.range_push": self._begin_range,
+            "cuda.nvtx.range_pop": self._end_range,
             "cuda.nvtx.range_start": lambda *_, **__: next(depth),
         }
+
+    def _begin_range(self, name: str, *_: Any, **__: Any) -> int:
+        """Begin an NVTX range; one named "stage NAME" becomes a stage of the program (`Estimate.marks`)."""
+        if name.startswith(STAGE):
+            self._recorder.mark(BETWEEN)
+        self._ranges.append(name)
+        return len(self._ranges) - 1
+
+    def _end_range(self) -> int:
+        name = self._ranges.pop() if self._ranges else ""
+        if name.startswith(STAGE):
+            self._recorder.mark(name)
+        return len(self._ranges)
 
     def _of_the_accelerator(self) -> dict[str, Any]:
         """Return the same by PyTorch's newer names."""

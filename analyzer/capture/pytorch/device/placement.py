@@ -188,6 +188,8 @@ class Placement:
             if self.is_meta(tensor) and dtype in (None, tensor.dtype) and not kwargs.get("copy"):
                 return tensor
             with self._recorder.storages.making_nowhere():
+                if self.is_meta(tensor):  # where it is already, so that a parameter stays one
+                    return tensor.to(**kwargs)
                 return torch.empty_like(tensor, dtype=dtype, device=META)
         if device is not None and self.is_meta(tensor):
             raise NotImplementedError("Cannot copy out of meta tensor; no data!")

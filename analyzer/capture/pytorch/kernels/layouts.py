@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -11,8 +11,9 @@ import torch
 from analyzer.graph import lies_channels_last
 
 META = torch.device("meta")
+_NUMBER = torch.empty((), device=META)
 _RESULT = re.compile(r"(?:(\d)\?)?(\w+)([!~]?)(?: (\w+))?")
-_ONE_DIMENSION, _VOLUMES = 3, 5  # batch, channels, then one length or three
+_ONE_DIMENSION, _IMAGES, _VOLUMES = 3, 4, 5  # batch, channels, then one length, two or three
 
 
 def overload(name: str) -> Any:
@@ -113,3 +114,132 @@ def statistics(x: Any, *_: Any) -> Any:
 def accumulated(dtype: torch.dtype) -> torch.dtype:
     """`toAccumulateType` on CUDA: float32 for 16-bit floats."""
     return torch.float32 if dtype in (torch.float16, torch.bfloat16) else dtype
+
+
+def iterator_strides(shape: Sequence[int], operands: Sequence[torch.Tensor]) -> tuple[int, ...]:
+    """Return the strides, in elements, of an elementwise kernel's new result of a shape.
+
+    Operands that are all contiguous, or all channels-last, or dense with equal strides, are followed as they
+    lie (`TensorIteratorBase::compute_fast_setup_type`). Else the result's dimensions descend as the operands'
+    do, the first operand counting most; which of two equal strides comes first goes by the sizes
+    (`reorder_dimensions`). A number beside a tensor is an operand of another shape: the latter holds there.
+    """
+    if all(tuple(one.shape) == tuple(shape) for one in operands):
+        if all(one.is_contiguous() for one in operands):
+            return tuple(torch.empty(shape, device=META).stride())
+        innermost = torch.channels_last  # of four dimensions alone: there is no such way for five
+        if len(shape) == _IMAGES and all(one.is_contiguous(memory_format=innermost) for one in operands):
+            return tuple(torch.empty(shape, device=META, memory_format=innermost).stride())
+        strides = {one.stride() for one in operands}
+        if len(strides) == 1 and is_dense(operands[0]):
+            return tuple(strides.pop())
+    return _by_descent(shape, [_expanded(shape, one) for one in operands])
+
+
+def is_dense(x: torch.Tensor) -> bool:
+    """Return whether a tensor's elements lie side by side in some order (`is_non_overlapping_and_dense`)."""
+    step = 1
+    for stride, size in sorted((a, b) for a, b in zip(x.stride(), x.shape, strict=True) if b != 1):
+        if stride != step:
+            return False
+        step *= size
+    return True
+
+
+def _expanded(shape: Sequence[int], operand: torch.Tensor) -> tuple[int, ...]:
+    """Return an operand's strides over a shape that it is expanded to, in bytes."""
+    missing, size = len(shape) - operand.dim(), operand.element_size()
+    own = [
+        0 if here == 1 and there != 1 else step * size
+        for here, there, step in zip(operand.shape, shape[missing:], operand.stride(), strict=True)
+    ]
+    return (0,) * missing + tuple(own)
+
+
+def _by_descent(shape: Sequence[int], operands: Sequence[Sequence[int]]) -> tuple[int, ...]:
+    """Return strides by the order of the operands' (`TensorIteratorBase::reorder_dimensions`)."""
+
+    def order(one: int, other: int) -> int:
+        for strides in operands:
+            first, second = strides[one], strides[other]
+            if not first or not second:
+                continue  # expanded there
+            if first != second:
+                return -1 if first < second else 1
+            if shape[one] > shape[other]:
+                return 1
+        return 0
+
+    fastest_first = list(range(len(shape) - 1, -1, -1))
+    for begin in range(1, len(shape)):
+        place = begin
+        for before in range(begin - 1, -1, -1):
+            way = order(fastest_first[before], fastest_first[place])
+            if way > 0:
+                fastest_first[before], fastest_first[place] = fastest_first[place], fastest_first[before]
+                place = before
+            elif way < 0:
+                break
+    strides, step = [0] * len(shape), 1
+    for dim in fastest_first:
+        strides[dim] = step
+        step *= shape[dim]
+    return tuple(strides)
+
+
+# A number beside the tensor is an operand without dimensions (`BinaryOps.cpp`: `wrapped_scalar_tensor`).
+_WITH_NUMBER = frozenset(
+    ["add", "sub", "rsub", "mul", "div", "floor_divide", "remainder", "fmod", "eq", "ne", "lt", "le", "gt", "ge", "bitwise_and", "bitwise_or", "bitwise_xor", "xlogy", "copysign"]
+)
+# Made of others, whose results lie otherwise: `masked_fill` copies; `hardtanh` is `clamp` into a result made
+# beforehand; `isinf` compares an absolute value.
+_NOT_ITERATED = frozenset(("masked_fill", "hardtanh", "isinf", "pow.Scalar"))
+_LIKE = frozenset(["empty_like", "zeros_like", "ones_like", "full_like", "rand_like", "randn_like", "randint_like"])
+
+
+def as_laid(func: Any, kernel: Callable[..., Any]) -> Callable[..., Any] | None:
+    """Return a function whose result has the strides of CUDA's also in dimensions of size 1, where PyTorch's
+    functions for meta tensors have others; None for an operator of no such kind.
+
+    Those strides decide whether a batch of one image counts as channels-last (`suggest_memory_format`), and
+    so what a convolution converts: in the decoder of one image after its attention.
+    """
+    name, overloaded = func._schema.name.removeprefix("aten::"), func._schema.overload_name
+    if func.namespace != "aten" or func._schema.is_mutable or len(func._schema.returns) != 1:
+        return None
+    if name in _LIKE:
+        return _laid_like(kernel)
+    if torch.Tag.pointwise not in func.tags or not _NOT_ITERATED.isdisjoint((name, f"{name}.{overloaded}")):
+        return None
+    beside = name in _WITH_NUMBER
+
+    def result(*args: Any, **kwargs: Any) -> Any:
+        plain = kernel(*args, **kwargs)
+        if plain.dim() not in (_IMAGES, _VOLUMES) or 1 not in plain.shape:
+            return plain
+        operands = [one for one in (*args, *kwargs.values()) if isinstance(one, torch.Tensor)]
+        if beside and len(operands) == 1:
+            operands.append(_NUMBER)
+        return _with_strides(plain, iterator_strides(plain.shape, operands))
+
+    return result
+
+
+def _laid_like(kernel: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a function for a tensor like another: a dense one's strides are kept as they are
+    (`empty_like`, `TensorFactories.cpp`)."""
+
+    def result(x: Any, *args: Any, **kwargs: Any) -> Any:
+        plain = kernel(x, *args, **kwargs)
+        kept = kwargs.get("memory_format") in (None, torch.preserve_format)
+        if plain.dim() not in (_IMAGES, _VOLUMES) or 1 not in plain.shape or not kept or not is_dense(x):
+            return plain
+        return _with_strides(plain, x.stride())
+
+    return result
+
+
+def _with_strides(x: torch.Tensor, strides: tuple[int, ...]) -> torch.Tensor:
+    if x.stride() == strides:
+        return x
+    return torch.empty_strided(x.shape, strides, dtype=x.dtype, device=x.device)

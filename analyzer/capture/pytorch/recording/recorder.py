@@ -140,6 +140,7 @@ class Recorder(TorchDispatchMode):
         self._handlers: dict[Any, OperatorHandler] = {}
         self._foreign: OperatorHandler | None = None
         self._kernels: Mapping[Any, Callable[..., Any]] = {}
+        self._laid: Callable[[Any, Any], Callable[..., Any] | None] = lambda *_: None
         self._by_shapes: frozenset[Any] = frozenset()
         self._schemas: dict[int, Schema] = {}
         self._results = MetaCache()
@@ -174,10 +175,16 @@ class Recorder(TorchDispatchMode):
         self._foreign = foreign or self._foreign
         self._schemas.clear()
 
-    def results(self, kernels: Mapping[Any, Callable[..., Any]], by_shapes: frozenset[Any]) -> None:
+    def results(
+        self,
+        kernels: Mapping[Any, Callable[..., Any]],
+        by_shapes: frozenset[Any],
+        laid: Callable[[Any, Any], Callable[..., Any] | None],
+    ) -> None:
         """Register functions that make results for tensors without memory. by_shapes: operators whose results
-        follow from shapes alone."""
-        self._kernels, self._by_shapes = kernels, by_shapes
+        follow from shapes alone. laid: of an operator and its function, another that lays the result as on
+        CUDA, or None."""
+        self._kernels, self._by_shapes, self._laid = kernels, by_shapes, laid
         self._schemas.clear()
 
     def whole_program(self, folders: tuple[str, ...], alone: bool = True) -> None:
@@ -379,7 +386,9 @@ class Recorder(TorchDispatchMode):
         if schema is None:
             name = func._schema.name + f".{func._schema.overload_name or 'default'}"
             choice = self._choices_by_name.get(name) or self._choices.get(func)
-            kernel, by_shapes = self._kernels.get(func), func in self._by_shapes
+            kernel = self._kernels.get(func)
+            by_shapes = kernel is None or func in self._by_shapes
+            kernel = self._laid(func, kernel or func) or kernel
             handler = self._handlers.get(func, None if func.namespace == "aten" else self._foreign)
             schema = Schema(func, choice, handler, kernel, by_shapes)
             self._schemas[id(func)] = schema

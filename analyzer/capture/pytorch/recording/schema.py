@@ -72,7 +72,7 @@ class Schema:
         # New results, which follow from the arguments alone (`meta_cache.py`).
         self.remembered = (
             func.namespace == "aten"
-            and (kernel is None or by_shapes)
+            and by_shapes
             and not schema.is_mutable
             and not self.sized_by_values
             and all(returned.alias_info is None for returned in schema.returns)

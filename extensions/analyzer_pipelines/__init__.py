@@ -1,0 +1,1 @@
+"""Diffusion pipelines: built from their configurations, followed, and told by stage."""
