@@ -49,7 +49,9 @@ def test_the_core_stands_alone(words: tuple[str, ...]) -> None:
     assert ran.returncode == 0 and ran.stdout and not ran.stderr, ran.stderr
 
 
-@pytest.mark.parametrize("name", ["run", "emulate", "engine", "pipeline", "serve", "advise", "verify", "calibrate"])
+@pytest.mark.parametrize(
+    "name", ["run", "emulate", "engine", "pipeline", "serve", "advise", "verify", "calibrate"]
+)
 def test_a_command_of_an_absent_extension_is_one_line(name: str) -> None:
     ran = command(name, "x.py")
     message, hint = ran.stderr.splitlines()

@@ -44,8 +44,9 @@ def absent(needs: list[str]) -> list[str]:
 
 def followed(name: str) -> dict[str, Any]:
     """{"code", "allocated", "reserved"} of a quick start, followed in this process."""
-    from analyzer.cli import main
     from benchmarks.networks.torchvision_cpu import enable
+
+    from analyzer.cli import main
 
     enable()
     with tempfile.TemporaryDirectory() as folder:

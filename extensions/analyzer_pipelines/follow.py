@@ -11,6 +11,7 @@ from analyzer_pipelines.configurations import PROGRAM
 from analyzer_pipelines.results import PipelineMemory, Run
 from analyzer_pipelines.stages import stages
 
+
 def pipeline_memory(
     name: str,
     kind: str,

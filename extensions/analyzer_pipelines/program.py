@@ -152,7 +152,7 @@ def pipeline(folder: Path, options: argparse.Namespace) -> Any:
         elif value[0] is None:
             parts[name] = None
         else:
-            parts[name] = _component(folder, name, *value[:2], options)
+            parts[name] = _component(folder, name, value[0], value[1], options)
     return cls(**parts)
 
 

@@ -25,9 +25,8 @@ def text(memory: PipelineMemory, _: View = PLAIN) -> str:
     notes = dict.fromkeys(note for run in memory.runs for note in run.notes)
     if notes:
         lines += ["", "Notes"]
-        lines += [
-            line for note in notes for line in textwrap.wrap(note, 80, initial_indent="- ", subsequent_indent="  ")
-        ]
+        for note in notes:
+            lines += textwrap.wrap(clean(note), 80, initial_indent="- ", subsequent_indent="  ")
     return "\n".join(lines) + "\n"
 
 
@@ -49,7 +48,8 @@ def _stages(run: Run) -> Iterator[str]:
     """Yield one run's figures and stages."""
     yield f"{clean(run.title):<32}{'allocated':>13}{'reserved':>13}{'device':>13}"
     yield "─" * 71
-    yield f"{'peak':<32}{size(run.peak_allocated):>13}{size(run.peak_reserved):>13}{size(run.device_used):>13}"
+    figures = (run.peak_allocated, run.peak_reserved, run.device_used)
+    yield f"{'peak':<32}" + "".join(f"{size(one):>13}" for one in figures)
     for stage in run.stages:
         name = clean(stage.name) + (f" ({stage.calls} times)" if stage.calls > 1 else "")
         peak = "  ← the peak" if stage is run.largest else ""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import accumulate
 from typing import TYPE_CHECKING
 
 from analyzer.graph import BETWEEN, STAGE
@@ -19,8 +18,11 @@ def stages(estimate: Estimate) -> tuple[Stage, ...]:
     empties the cache between components), so the next mark of a range counts.
     """
     line = estimate.timeline
-    of_range = (phase if phase == BETWEEN or phase.startswith(STAGE) else "" for phase in reversed(line.phase))
-    names = [*accumulate(of_range, lambda later, own: own or later)][::-1]
+    names, later = list[str](), ""
+    for phase in reversed(line.phase):
+        later = phase if phase == BETWEEN or phase.startswith(STAGE) else later
+        names.append(later)
+    names.reverse()
     peaks: dict[str, tuple[int, int]] = {}
     for name, allocated, reserved in zip(names, line.allocated, line.reserved, strict=True):
         if name.startswith(STAGE):

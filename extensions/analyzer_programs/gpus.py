@@ -112,7 +112,8 @@ class LiveGpus:
             for storage in (*storages_in(operator), *(out.storage for out in operator.outputs if out)):
                 there[storage] = max(there.get(storage, 0), clocks[self._thread])
         elif type(moment) is Death:
-            return max(clocks[self._storages[moment.storage].gpu], there.pop(moment.storage, 0))
+            own: int = clocks[self._storages[moment.storage].gpu]
+            return max(own, there.pop(moment.storage, 0))
         return clocks[self._thread]
 
     def _thread_of(self, gpu: int) -> int:

@@ -12,8 +12,8 @@ pytest.importorskip("torch")
 pytest.importorskip("diffusers")
 pytest.importorskip("transformers")
 
-from analyzer.cli import main  # noqa: E402
-from analyzer_pipelines.configurations import pipeline_of  # noqa: E402
+from analyzer.cli import main
+from analyzer_pipelines.configurations import pipeline_of
 
 TEXT = {
     "hidden_size": 32,
@@ -44,7 +44,11 @@ COMPONENTS: dict[str, tuple[str, str, dict[str, Any]]] = {
     "text_encoder": ("transformers", "CLIPTextModel", TEXT),
     "unet": ("diffusers", "UNet2DConditionModel", UNET),
     "vae": ("diffusers", "AutoencoderKL", VAE),
-    "scheduler": ("diffusers", "DDIMScheduler", {"_class_name": "DDIMScheduler", "clip_sample": False, "steps_offset": 1}),
+    "scheduler": (
+        "diffusers",
+        "DDIMScheduler",
+        {"_class_name": "DDIMScheduler", "clip_sample": False, "steps_offset": 1},
+    ),
 }
 
 
@@ -92,7 +96,9 @@ def test_offloads_side_by_side(folder: Path, capsys: pytest.CaptureFixture[str])
         "64x64, model offload",
         "64x64, sequential offload",
     ]
-    before = [run["stages"][0]["peak_allocated"] for run in runs]  # the text encoder's, with what is beside it
+    before = [
+        run["stages"][0]["peak_allocated"] for run in runs
+    ]  # the text encoder's, with what is beside it
     assert before[0] > before[1] > before[2]
 
 
@@ -103,7 +109,9 @@ def test_sizes_grow_and_what_fits_decides(folder: Path, capsys: pytest.CaptureFi
     assert capsys.readouterr().out.startswith("does not fit: ")
 
 
-def test_a_component_of_another_place_is_not_imported(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_component_of_another_place_is_not_imported(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     index = json.loads((folder / "model_index.json").read_text())
     index["unet"] = ["os.path", "join"]
     (folder / "model_index.json").write_text(json.dumps(index))

@@ -186,10 +186,8 @@ class Placement:
         to_gpu = gpu is not None
         if device is not None and not to_gpu and torch.device(device).type == "meta":
             if self.is_meta(tensor) and dtype in (None, tensor.dtype) and not kwargs.get("copy"):
-                return tensor
+                return tensor  # where it is already, so that a parameter stays one
             with self._recorder.storages.making_nowhere():
-                if self.is_meta(tensor):  # where it is already, so that a parameter stays one
-                    return tensor.to(**kwargs)
                 return torch.empty_like(tensor, dtype=dtype, device=META)
         if device is not None and self.is_meta(tensor):
             raise NotImplementedError("Cannot copy out of meta tensor; no data!")

@@ -189,12 +189,17 @@ def _by_descent(shape: Sequence[int], operands: Sequence[Sequence[int]]) -> tupl
 
 # A number beside the tensor is an operand without dimensions (`BinaryOps.cpp`: `wrapped_scalar_tensor`).
 _WITH_NUMBER = frozenset(
-    ["add", "sub", "rsub", "mul", "div", "floor_divide", "remainder", "fmod", "eq", "ne", "lt", "le", "gt", "ge", "bitwise_and", "bitwise_or", "bitwise_xor", "xlogy", "copysign"]
+    """
+    add sub rsub mul div floor_divide remainder fmod eq ne lt le gt ge bitwise_and bitwise_or bitwise_xor
+    xlogy copysign
+    """.split()  # noqa: SIM905
 )
 # Made of others, whose results lie otherwise: `masked_fill` copies; `hardtanh` is `clamp` into a result made
 # beforehand; `isinf` compares an absolute value.
 _NOT_ITERATED = frozenset(("masked_fill", "hardtanh", "isinf", "pow.Scalar"))
-_LIKE = frozenset(["empty_like", "zeros_like", "ones_like", "full_like", "rand_like", "randn_like", "randint_like"])
+_LIKE = frozenset(
+    ["empty_like", "zeros_like", "ones_like", "full_like", "rand_like", "randn_like", "randint_like"]
+)
 
 
 def as_laid(func: Any, kernel: Callable[..., Any]) -> Callable[..., Any] | None:
