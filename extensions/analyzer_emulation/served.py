@@ -266,7 +266,7 @@ def orders_of(figures: Sequence[tuple[int, int]]) -> tuple[str, ...]:
 
 def course_of(record: Mapping[str, Any]) -> Course:
     """Return the program's course from its marks, and what was asked of the device between them."""
-    course, asked = Course(), of_arenas(record)
+    course, arena_calls = Course(), of_arenas(record)
     has_statistics = not record["session_notes"]
     before: dict[int, tuple[int, int]] = {}  # an arena -> in use, and its most
     done = requests = 0
@@ -274,7 +274,7 @@ def course_of(record: Mapping[str, Any]) -> Course:
         requests += mark["what"] == "request"
         name = _name(mark, requests)
         arenas = {one["arena"]: (int(one["InUse"]), int(one["MaxInUse"])) for one in mark["arenas"]}
-        changes = list(_changes(course.live, asked[done : mark["requests"]]))
+        changes = list(_changes(course.live, arena_calls[done : mark["requests"]]))
         most_held = max((held for held, *_ in changes), default=course.held)
         values = int(mark["values"])
         peak = tuple(map(sum, zip((values, values), *_peaks(before, arenas), strict=True)))
@@ -325,11 +325,11 @@ def of_arenas(record: Mapping[str, Any]) -> list[tuple[int, int]]:
         for action, address, size, _ in record.get("events", ())
         if action in ("segment_alloc", "segment_free")
     )
-    asked = []
+    arena_calls = []
     for request in map(tuple, record["device_requests"]):
         is_segment = bool(segments) and request == segments[0]
-        asked.append((0, segments.popleft()[1]) if is_segment else request)
-    return asked
+        arena_calls.append((0, segments.popleft()[1]) if is_segment else request)
+    return arena_calls
 
 
 def _name(mark: Mapping[str, Any], number: int) -> str:
@@ -344,13 +344,13 @@ def _name(mark: Mapping[str, Any], number: int) -> str:
 
 
 def _changes(
-    before: Mapping[int, tuple[int, int]], asked: Sequence[Sequence[int]]
+    before: Mapping[int, tuple[int, int]], arena_calls: Sequence[Sequence[int]]
 ) -> Iterator[tuple[int, int, int]]:
     """Yield bytes held behind each change, its address and bytes (0: given back). before: what is held at
     first, by address."""
     live = {address: nbytes for address, (nbytes, _) in before.items()}
     held = sum(live.values())
-    for address, nbytes in asked:
+    for address, nbytes in arena_calls:
         if not address:  # the host read so many bytes
             continue
         held += nbytes or -live.pop(address, 0)
@@ -378,8 +378,8 @@ def _failure(ended: Mapping[str, Any], course: Course, profile: DeviceProfile) -
     if ended["how"] != "error":
         return None
     for pattern in _NO_MEMORY:
-        if (found := pattern.search(ended.get("message", ""))) is not None:
-            nbytes = int(found[1]) if found.groups() else 0
+        if (matched := pattern.search(ended.get("message", ""))) is not None:
+            nbytes = int(matched[1]) if matched.groups() else 0
             label = course.requests[-2].name if len(course.requests) > 1 else "the last request"
             malloc = Malloc(-1, nbytes, Category.ACTIVATION, label=label)
             return Failure(len(course.rows), malloc, course.in_use, course.held, profile.capacity_bytes)

@@ -84,8 +84,8 @@ def _growth(record: Mapping[str, Any], served: Sequence[Request]) -> Iterator[st
 
 def _reason(error: str) -> str:
     """Return ONNX Runtime's reason, without the place in its own source."""
-    found = _NO_ROOM.search(error)
-    return found[0] if found is not None else " ".join(error.split())[:_LONGEST]
+    matched = _NO_ROOM.search(error)
+    return matched[0] if matched is not None else " ".join(error.split())[:_LONGEST]
 
 
 def _count(number: int, noun: str) -> str:

@@ -96,19 +96,19 @@ def _text(data: mmap.mmap, at: int) -> str:
 def closure(paths: Iterable[Path]) -> list[Binary]:
     """Return the binaries and what they need of the folders they name, or their own: CUDA's own libraries
     and the system's are not among them. Raises TargetError."""
-    found: dict[str, Binary] = {}
+    reached: dict[str, Binary] = {}
     waiting = [path.resolve() for path in paths]
-    while waiting and len(found) < _MOST_LIBRARIES:
+    while waiting and len(reached) < _MOST_LIBRARIES:
         path = waiting.pop()
-        if path.name in found:
+        if path.name in reached:
             continue
-        binary = found[path.name] = read(path)
+        binary = reached[path.name] = read(path)
         for name in binary.needed:
             places = (folder / name for folder in (*binary.folders, path.parent))
             beside = next((place for place in places if place.is_file()), None)
             if beside is not None and not _NVIDIA.fullmatch(name):
                 waiting.append(beside.resolve())
-    return list(found.values())
+    return list(reached.values())
 
 
 def nvidia_names(binaries: Iterable[Binary]) -> tuple[str, ...]:
@@ -140,7 +140,7 @@ def device_code(path: Path, capability: tuple[int, int]) -> DeviceCode | None:
     A device runs code of its major version with at most its minor one, or PTX for at most its own version
     (native/modules.c).
     """
-    found, compiled, ptx = False, True, (0, 0)
+    reached, compiled, ptx = False, True, (0, 0)
     with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
         at = data.find(struct.pack("<I", _FAT_BINARY))
         while at >= 0:
@@ -148,11 +148,11 @@ def device_code(path: Path, capability: tuple[int, int]) -> DeviceCode | None:
             end = at + header + nbytes
             if header == 16 and end <= len(data):
                 own, best, version = _entries(data, at + header, end, capability)
-                found |= own or best > 0
+                reached |= own or best > 0
                 compiled &= own or not best
                 ptx = max(ptx, (0, 0) if own else version)
             at = data.find(struct.pack("<I", _FAT_BINARY), at + 16)
-    return DeviceCode(compiled, ptx) if found else None
+    return DeviceCode(compiled, ptx) if reached else None
 
 
 def _entries(

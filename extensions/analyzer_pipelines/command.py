@@ -24,13 +24,13 @@ _SIZE = re.compile(r"(\d{1,5})x(\d{1,5})")
 
 def _sizes(words: str | None) -> list[tuple[int, int] | None]:
     """Return widths and heights. Raises OptionError."""
-    found: list[tuple[int, int] | None] = []
+    sizes: list[tuple[int, int] | None] = []
     for word in (words or "").split(","):
         match = _SIZE.fullmatch(word.strip())
         if words is not None and match is None:
             raise OptionError(f"--size {word}: no size", "write WIDTHxHEIGHT, as 832x480")
-        found.append(None if match is None else (int(match[1]), int(match[2])))
-    return found
+        sizes.append(None if match is None else (int(match[1]), int(match[2])))
+    return sizes
 
 
 def _frames(words: str | None) -> list[int | None]:

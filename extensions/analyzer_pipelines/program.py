@@ -80,10 +80,10 @@ def _class(library: str, name: str) -> Any:
             module = importlib.import_module(f"diffusers.pipelines.{library}")
         except ImportError:
             raise SystemExit(f"{library}.{name} is of neither diffusers nor transformers") from None
-    found = getattr(module, name, None)
-    if not inspect.isclass(found):
+    member = getattr(module, name, None)
+    if not inspect.isclass(member):
         raise SystemExit(f"{library} {importlib.import_module(LIBRARIES[0]).__version__} has no {name}")
-    return found
+    return member
 
 
 def _cast(model: torch.nn.Module, dtype: torch.dtype) -> torch.nn.Module:

@@ -39,7 +39,7 @@ class Point:
 @dataclass(frozen=True, slots=True)
 class LlamaMemory:
     """llama.cpp as it started, or did not. layers: on the GPU, and all; context: tokens of all sequences;
-    context_of_sequence: of each; error: its own words, None where it started; asked: its settings; curve:
+    context_of_sequence: of each; error: its own words, None where it started; settings: its own; curve:
     contexts asked for; changes: what was found by starting it again."""
 
     name: str
@@ -55,7 +55,7 @@ class LlamaMemory:
     sequences: int = 1
     trained: int = 0
     error: str | None = None
-    asked: Mapping[str, Any] = field(default_factory=dict)
+    settings: Mapping[str, Any] = field(default_factory=dict)
     curve: tuple[Point, ...] = ()
     changes: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()

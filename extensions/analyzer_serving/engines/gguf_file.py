@@ -29,11 +29,42 @@ _TEXT, _ARRAY = 8, 9
 _KEPT_ELEMENTS = 64
 # Elements and bytes of a block, by the number of its type (enum ggml_type).
 BLOCKS = {
-    0: (1, 4), 1: (1, 2), 2: (32, 18), 3: (32, 20), 6: (32, 22), 7: (32, 24), 8: (32, 34), 9: (32, 36), 10:
-    (256, 84), 11: (256, 110), 12: (256, 144), 13: (256, 176), 14: (256, 210), 15: (256, 292), 16: (256,
-    66), 17: (256, 74), 18: (256, 98), 19: (256, 50), 20: (32, 18), 21: (256, 110), 22: (256, 82), 23:
-    (256, 136), 24: (1, 1), 25: (1, 2), 26: (1, 4), 27: (1, 8), 28: (1, 8), 29: (256, 56), 30: (1, 2), 34:
-    (256, 54), 35: (256, 66), 39: (32, 17), 40: (64, 36), 41: (128, 18), 42: (64, 18), }  # fmt: skip
+    0: (1, 4),
+    1: (1, 2),
+    2: (32, 18),
+    3: (32, 20),
+    6: (32, 22),
+    7: (32, 24),
+    8: (32, 34),
+    9: (32, 36),
+    10: (256, 84),
+    11: (256, 110),
+    12: (256, 144),
+    13: (256, 176),
+    14: (256, 210),
+    15: (256, 292),
+    16: (256, 66),
+    17: (256, 74),
+    18: (256, 98),
+    19: (256, 50),
+    20: (32, 18),
+    21: (256, 110),
+    22: (256, 82),
+    23: (256, 136),
+    24: (1, 1),
+    25: (1, 2),
+    26: (1, 4),
+    27: (1, 8),
+    28: (1, 8),
+    29: (256, 56),
+    30: (1, 2),
+    34: (256, 54),
+    35: (256, 66),
+    39: (32, 17),
+    40: (64, 36),
+    41: (128, 18),
+    42: (64, 18),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,19 +117,19 @@ class _Reader:
     def read(self, count: int) -> bytes:
         if self.at() + count > _LARGEST_HEADER:
             raise ValueError(f"its header has more than {_LARGEST_HEADER >> 20} MiB")
-        found = self._file.read(count)
-        if len(found) < count:
+        contents = self._file.read(count)
+        if len(contents) < count:
             raise ValueError("it ends within its header")
-        return found
+        return contents
 
     def number(self, layout: str) -> Any:
         return struct.unpack(layout, self.read(struct.calcsize(layout)))[0]
 
     def count(self, most: int, name: str) -> int:
-        found = int(self.number("<Q"))
-        if found > most:
-            raise ValueError(f"it says it has {found:,} {name}")
-        return found
+        contents = int(self.number("<Q"))
+        if contents > most:
+            raise ValueError(f"it says it has {contents:,} {name}")
+        return contents
 
     def text(self, longest: int) -> str:
         return self.read(self.count(longest, "bytes in one text")).decode("utf-8", "replace")
@@ -147,15 +178,15 @@ def _read(path: Path, reader: _Reader) -> Header:
     for _ in range(keys):
         key = reader.text(_LONGEST_NAME)
         values[key] = reader.value(reader.number("<I"))
-    found = tuple(_tensor(reader) for _ in range(tensors))
+    contents = tuple(_tensor(reader) for _ in range(tensors))
     alignment = values.get("general.alignment", 32)
     if not isinstance(alignment, int) or not 1 <= alignment <= 1 << 20:
         raise ValueError(f"its alignment is {alignment}")
     start = (reader.at() + alignment - 1) // alignment * alignment
-    nbytes = start + max((one.offset + one.nbytes for one in found), default=0)
+    nbytes = start + max((one.offset + one.nbytes for one in contents), default=0)
     if nbytes > _LARGEST_FILE:
         raise ValueError(f"its tensors end at {nbytes:,} bytes")
-    return Header(path, values, found, start, (nbytes + alignment - 1) // alignment * alignment)
+    return Header(path, values, contents, start, (nbytes + alignment - 1) // alignment * alignment)
 
 
 def _tensor(reader: _Reader) -> Tensor:

@@ -14,19 +14,50 @@ _AUTO, _ALL = -1, -2  # of layers
 _UNBOUNDED = 2**32 - 1
 # enum ggml_type, of those that a cache may have
 _CACHE_TYPES = {
-    "f32": 0, "f16": 1, "q4_0": 2, "q4_1": 3, "q5_0": 6, "q5_1": 7, "q8_0": 8, "iq4_nl": 20, "bf16": 30,
-}  # fmt: skip
+    "f32": 0,
+    "f16": 1,
+    "q4_0": 2,
+    "q4_1": 3,
+    "q5_0": 6,
+    "q5_1": 7,
+    "q8_0": 8,
+    "iq4_nl": 20,
+    "bf16": 30,
+}
 _SPLITS = {"none": 0, "layer": 1, "row": 2, "tensor": 3}
 _SWITCHES = {"on": 1, "off": 0, "auto": -1}
 _EXPERTS = r"\.ffn_(up|down|gate|gate_up)_(ch|)exps"
 _DENSE = r"\.ffn_(up|down|gate)\."
 # Arguments that change no memory of a GPU: they are taken and dropped, with so many values.
 _WITHOUT_EFFECT = {
-    "-t": 1, "--threads": 1, "-tb": 1, "--threads-batch": 1, "--host": 1, "--port": 1, "-a": 1, "--alias": 1,
-    "--api-key": 1, "--jinja": 0, "--no-webui": 0, "--temp": 1, "--top-k": 1, "--top-p": 1, "--min-p": 1,
-    "-n": 1, "--predict": 1, "-s": 1, "--seed": 1, "--metrics": 0, "--no-mmap": 0, "--mmap": 0, "--mlock": 0,
-    "-v": 0, "--verbose": 0, "--chat-template": 1, "--timeout": 1,
-}  # fmt: skip
+    "-t": 1,
+    "--threads": 1,
+    "-tb": 1,
+    "--threads-batch": 1,
+    "--host": 1,
+    "--port": 1,
+    "-a": 1,
+    "--alias": 1,
+    "--api-key": 1,
+    "--jinja": 0,
+    "--no-webui": 0,
+    "--temp": 1,
+    "--top-k": 1,
+    "--top-p": 1,
+    "--min-p": 1,
+    "-n": 1,
+    "--predict": 1,
+    "-s": 1,
+    "--seed": 1,
+    "--metrics": 0,
+    "--no-mmap": 0,
+    "--mmap": 0,
+    "--mlock": 0,
+    "-v": 0,
+    "--verbose": 0,
+    "--chat-template": 1,
+    "--timeout": 1,
+}
 
 
 def _number(text: str) -> int:
@@ -40,12 +71,12 @@ def _layers(text: str) -> int:
 
 
 def _one_of(values: dict[str, int]) -> Callable[[str], int]:
-    def found(text: str) -> int:
+    def number_in(text: str) -> int:
         if text not in values:
             raise ValueError(f"one of {', '.join(values)}")
         return values[text]
 
-    return found
+    return number_in
 
 
 # Name -> the structure's member, and how its value is read; several names share a row.
@@ -78,9 +109,23 @@ _FLAGS = {
     "--no-warmup": ("", "warmup", False),
 }
 _OTHERS = [
-    "-ts", "--tensor-split", "-fit", "--fit", "-fitt", "--fit-target", "-fitc", "--fit-ctx", "-ot",
-    "--override-tensor", "-cmoe", "--cpu-moe", "-ncmoe", "--n-cpu-moe", "-ncffn", "--n-cpu-ffn",
-]  # fmt: skip
+    "-ts",
+    "--tensor-split",
+    "-fit",
+    "--fit",
+    "-fitt",
+    "--fit-target",
+    "-fitc",
+    "--fit-ctx",
+    "-ot",
+    "--override-tensor",
+    "-cmoe",
+    "--cpu-moe",
+    "-ncmoe",
+    "--n-cpu-moe",
+    "-ncffn",
+    "--n-cpu-ffn",
+]
 _ELSEWHERE = {
     "-m": "the file stands before --",
     "--model": "the file stands before --",

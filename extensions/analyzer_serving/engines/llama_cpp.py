@@ -37,7 +37,7 @@ _CONTEXT_STEP = 256  # llama.cpp pads a context to so many tokens (src/llama-con
 # Of llama.cpp's process, by `cudaMemGetInfo` on an H200 (driver 580, its libraries of node-llama-cpp 3.22.1
 # with PTX alone; 10 models of 8 architectures, alike in all: tests/data/h200/llama_cpp.json): 2 MiB with the
 # first memset, 64 with the first kernel of its own, and 2 more once a prompt was read, which are not there
-# beside cuBLAS's. What a context takes before PyTorch's first kernel, and cuBLAS, are the device's own.
+# beside cuBLAS's. A context's bytes before PyTorch's first kernel, and cuBLAS's, are the device's own.
 _MEMSET_BYTES = 2 * _MIB
 _KERNELS_BYTES = 66 * _MIB
 # The driver that figures are measured under is 580, of CUDA 13.0, whose PTX is of version 9.0 (PTX ISA,
@@ -141,13 +141,13 @@ def _code_notes(package: Package, profile: DeviceProfile) -> list[str]:
         return [f"{file.name} has no code for compute capability {major}.{minor}: on a GPU it does not start"]
     if code.compiled:
         return []
-    found = (
+    answers = (
         f"a part of its code for compute capability {major}.{minor} is PTX {code.ptx[0]}.{code.ptx[1]}, which"
         " the driver compiles when it starts"
     )
     if code.ptx > _DRIVER_PTX:
-        found += ": driver 580 (CUDA 13.0) ends it with cudaErrorUnsupportedPtxVersion; newer ones do not"
-    return [found]
+        answers += ": driver 580 (CUDA 13.0) ends it with cudaErrorUnsupportedPtxVersion; newer ones do not"
+    return [answers]
 
 
 def _with(settings: Mapping[str, Any], **context: int) -> dict[str, Any]:
@@ -180,23 +180,25 @@ class _Starter:
         ) as variables:
             command: list[str | Path] = [sys.executable, "-I", _START, job, answer]
             (code,) = launch.run_together([launch.LaunchedProcess(command, variables, silent=True)])
-        found = [json.loads(line) for line in answer.read_text("utf-8").splitlines()]
-        return self._memory(settings, found, code or 0)
+        answers = [json.loads(line) for line in answer.read_text("utf-8").splitlines()]
+        return self._memory(settings, answers, code or 0)
 
     def _memory(
-        self, settings: Mapping[str, Any], found: Sequence[Mapping[str, Any]], code: int
+        self, settings: Mapping[str, Any], answers: Sequence[Mapping[str, Any]], code: int
     ) -> LlamaMemory:
-        told: dict[str, Any] = {}
-        for one in found:
-            told |= one
-        if "error" in told:
-            raise RunError(f"llama.cpp does not start: {told['error']}", "analyze engine install llama.cpp")
-        lines = [one for one in found if "line" in one]
+        facts: dict[str, Any] = {}
+        for one in answers:
+            facts |= one
+        if "error" in facts:
+            raise RunError(f"llama.cpp does not start: {facts['error']}", "analyze engine install llama.cpp")
+        lines = [one for one in answers if "line" in one]
         phases = tuple(
-            Phase(one["phase"], tuple(one["used"])) for one in found if one.get("phase") and not one["status"]
+            Phase(one["phase"], tuple(one["used"]))
+            for one in answers
+            if one.get("phase") and not one["status"]
         )
         layers = next((match for one in lines if (match := _LAYERS.match(one["line"]))), None)
-        is_whole = bool(told.get("done")) and not code and phases[-1].name == "full"
+        is_whole = bool(facts.get("done")) and not code and phases[-1].name == "full"
         return LlamaMemory(
             settings["path"],
             self._profile.name,
@@ -205,11 +207,11 @@ class _Starter:
             self._profile.capacity_bytes,
             buffers_of([one["line"] for one in lines]),
             phases,
-            (int(layers[1]), int(layers[2])) if layers else (0, told.get("layers", 0)),
-            told.get("n_ctx", 0) if "n_ctx_seq" in told else 0,
-            told.get("n_ctx_seq", 0),
+            (int(layers[1]), int(layers[2])) if layers else (0, facts.get("layers", 0)),
+            facts.get("n_ctx", 0) if "n_ctx_seq" in facts else 0,
+            facts.get("n_ctx_seq", 0),
             settings["context"]["n_seq_max"],
-            told.get("trained", 0),
+            facts.get("trained", 0),
             None if is_whole else _words(lines, code),
             settings,
         )
@@ -234,29 +236,29 @@ def _words(lines: Sequence[Mapping[str, Any]], code: int) -> str:
 def buffers_of(lines: Sequence[str]) -> tuple[Buffer, ...]:
     """Return the buffers that a log names: of compute buffers, which are reserved again, the last; of
     others the sum."""
-    found: dict[tuple[str, str], float] = {}
+    answers: dict[tuple[str, str], float] = {}
     for line in lines:
         if match := _BUFFER.match(line):
             key, mib = (match[1], match[2]), float(match[3])
-            found[key] = mib if match[2] == "compute" else round(found.get(key, 0.0) + mib, 2)
-    return tuple(Buffer(place, kind, mib) for (place, kind), mib in found.items())
+            answers[key] = mib if match[2] == "compute" else round(answers.get(key, 0.0) + mib, 2)
+    return tuple(Buffer(place, kind, mib) for (place, kind), mib in answers.items())
 
 
 def _changes(starter: _Starter, settings: Mapping[str, Any], memory: LlamaMemory) -> tuple[str, ...]:
     """Return what starting it again found: the largest context, and the most layers."""
-    found = []
+    answers = []
     most = memory.trained or settings["context"]["n_ctx"]
     if memory.fits:
         low, high = memory.context, most * memory.sequences if settings["context"].get("kv_unified") else most
         if low < high:
-            found.append(_context_sentence(starter, settings, low, high))
-        return tuple(found)
+            answers.append(_context_sentence(starter, settings, low, high))
+        return tuple(answers)
     if not _NO_ROOM.search(memory.error or ""):
         return ()
-    asked = settings["context"]["n_ctx"] or most
+    wanted_context = settings["context"]["n_ctx"] or most
     smallest = starter.run(_with(settings, n_ctx=_CONTEXT_STEP))
     if smallest.fits:
-        found.append(_context_sentence(starter, settings, _CONTEXT_STEP, asked))
+        answers.append(_context_sentence(starter, settings, _CONTEXT_STEP, wanted_context))
     layers = memory.layers[1] or smallest.layers[1]
     if layers:
         low, high = -1, layers
@@ -264,12 +266,12 @@ def _changes(starter: _Starter, settings: Mapping[str, Any], memory: LlamaMemory
             middle = (low + high) // 2
             low, high = (middle, high) if starter.run(_on_gpu(settings, middle)).fits else (low, middle)
         if low >= 0:
-            found.append(
+            answers.append(
                 f"-ngl {low}: {low} of its {layers} layers on the GPU fit with this context, {low + 1} do not"
             )
         else:
-            found.append("with this context it does not fit with no layer on the GPU either")
-    return tuple(found)
+            answers.append("with this context it does not fit with no layer on the GPU either")
+    return tuple(answers)
 
 
 def _on_gpu(settings: Mapping[str, Any], layers: int) -> dict[str, Any]:
@@ -293,13 +295,13 @@ def _context_sentence(starter: _Starter, settings: Mapping[str, Any], low: int, 
 
 def sizes_of(text: str) -> tuple[int, ...]:
     """Return the contexts of a list such as 4k,32k,131072. Raises OptionError."""
-    found = []
+    answers = []
     for part in filter(None, text.split(",")):
         match = re.fullmatch(r"(\d{1,8})([kK]?)", part.strip())
         if match is None or not int(match[1]):
             raise OptionError(f"--context {text}: {part!r} is no number of tokens", "--context 4k,32k,131072")
-        found.append(int(match[1]) * (1024 if match[2] else 1))
-    return tuple(found)
+        answers.append(int(match[1]) * (1024 if match[2] else 1))
+    return tuple(answers)
 
 
 def folder_with(given: Path | None) -> Path:

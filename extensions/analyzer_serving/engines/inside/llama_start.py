@@ -193,13 +193,13 @@ class Llama:
 
     def defaults(self, name: str, layout: type[ctypes.Structure]) -> Any:
         """Return a structure of defaults. Raises ValueError where the release has another layout."""
-        found = getattr(self.llama, name)()
+        results = getattr(self.llama, name)()
         for member, value in _DEFAULTS[layout].items():
-            if getattr(found, member) != value:
+            if getattr(results, member) != value:
                 raise ValueError(
-                    f"its {name} differs from llama.cpp {RELEASE}'s: {member} is {getattr(found, member)}"
+                    f"its {name} differs from llama.cpp {RELEASE}'s: {member} is {getattr(results, member)}"
                 )
-        return found
+        return results
 
     def keep(self, value: Any) -> Any:
         self._kept.append(value)
@@ -207,10 +207,10 @@ class Llama:
 
 
 def _one(folder: Path, start: str) -> Path:
-    found = sorted(path for path in folder.glob(f"{start}*so*") if "cpu" not in path.name)
-    if not found:
+    results = sorted(path for path in folder.glob(f"{start}*so*") if "cpu" not in path.name)
+    if not results:
         raise ValueError(f"{folder} has no {start}*.so")
-    return found[0]
+    return results[0]
 
 
 def _cpu_buffer_type(*libraries: ctypes.CDLL) -> Any:
@@ -223,7 +223,7 @@ def _cpu_buffer_type(*libraries: ctypes.CDLL) -> Any:
 
 
 class Memory:
-    """What of each device is in use, by the CUDA runtime."""
+    """Bytes of each device that are in use, by the CUDA runtime."""
 
     def __init__(self) -> None:
         for name in ("libcudart.so.13", "libcudart.so.12"):
@@ -238,16 +238,16 @@ class Memory:
 
     def used(self) -> list[int]:
         """Return the bytes in use of each device."""
-        before, found = c_int32(), []
+        before, results = c_int32(), []
         self._cudart.cudaGetDevice(ctypes.byref(before))
         for device in range(self.count):
             available, total = c_size_t(), c_size_t()
             self._cudart.cudaSetDevice(device)
             self._cudart.cudaDeviceSynchronize()
             self._cudart.cudaMemGetInfo(ctypes.byref(available), ctypes.byref(total))
-            found.append(total.value - available.value)
+            results.append(total.value - available.value)
         self._cudart.cudaSetDevice(before)
-        return found
+        return results
 
 
 def parameters(llama: Llama, settings: dict[str, Any]) -> tuple[ModelParameters, ContextParameters]:
