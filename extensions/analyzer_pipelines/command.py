@@ -74,7 +74,7 @@ def _choices(options: dict[str, Any]) -> Iterator[tuple[str, list[str]]]:
     short_help="A diffusion pipeline by stage, size, frames and offload.",
     examples=(
         "analyze pipeline FOLDER --size 1024x1024 --device rtx4090 --offload all",
-        "analyze pipeline hf:ORG/NAME --size 832x480 --frames 33,81 --offload model --device h100",
+        "analyze pipeline hf:ORG/NAME --frames 33,81 --offload model --device h100",
     ),
 )
 @click.argument("target")

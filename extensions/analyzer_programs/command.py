@@ -116,7 +116,7 @@ def _with_ways_out(
     "--gpus",
     type=click.IntRange(1, 16),
     metavar="N",
-    help="GPUs that one process sees; without it one, or as many as it names.",
+    help="GPUs of one process (default: as many as it names).",
 )
 @click.option("--no-advice", is_flag=True, help="Do not search for changes that make a program fit.")
 @engine_options
@@ -129,8 +129,8 @@ def command(script: str, arguments: tuple[str, ...], **options: Any) -> int:
     """Run SCRIPT with its ARGUMENTS, and report the GPU memory it would take.
 
     The script runs unchanged; CUDA tensors are simulated, take no memory and compute nothing. Values only a
-    real run has (a loss, an accuracy) get stand-ins, which the notes name with their lines. The script's
-    output goes to stderr. Options of this command come before SCRIPT, the script's own after it.
+    real run has (a loss) get stand-ins, which the notes name with their lines. The script's output goes to
+    stderr. Options of this command come before SCRIPT, the script's own after it.
 
     Your files are not changed: files it writes, renames or removes are in an overlay, which is dropped at
     the end (--keep-outputs DIR keeps them); experiment trackers and uploads to hubs are switched off.
