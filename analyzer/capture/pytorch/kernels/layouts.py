@@ -194,11 +194,15 @@ _WITH_NUMBER = frozenset(
     xlogy copysign
     """.split()  # noqa: SIM905
 )
-# Made of others, whose results lie otherwise: `masked_fill` copies; `hardtanh` is `clamp` into a result made
-# beforehand; `isinf` compares an absolute value.
-_NOT_ITERATED = frozenset(("masked_fill", "hardtanh", "isinf", "pow.Scalar"))
+# Composites of others, whose results lie otherwise: `masked_fill` copies, `isinf` compares an absolute value,
+# `mvlgamma` sums over a range.
+_NOT_ITERATED = frozenset(("masked_fill", "isinf", "mvlgamma", "ldexp.Tensor", "pow.Scalar"))
+# A tensor like the first, or a kernel that writes into such a one.
 _LIKE = frozenset(
-    ["empty_like", "zeros_like", "ones_like", "full_like", "rand_like", "randn_like", "randint_like"]
+    """
+    clone _to_copy empty_like zeros_like ones_like full_like rand_like randn_like randint_like hardtanh relu6
+    nan_to_num deg2rad rad2deg conj_physical
+    """.split()  # noqa: SIM905
 )
 
 
@@ -210,13 +214,16 @@ def as_laid(func: Any, kernel: Callable[..., Any]) -> Callable[..., Any] | None:
     so what a convolution converts: in the decoder of one image after its attention.
     """
     name, overloaded = func._schema.name.removeprefix("aten::"), func._schema.overload_name
-    if func.namespace != "aten" or func._schema.is_mutable or len(func._schema.returns) != 1:
+    returns = func._schema.returns
+    if func.namespace != "aten" or func._schema.is_mutable or len(returns) != 1:
         return None
+    if returns[0].alias_info is not None or str(returns[0].type) != "Tensor":
+        return None  # a view, or no tensor
     if name in _LIKE:
         return _laid_like(kernel)
     if torch.Tag.pointwise not in func.tags or not _NOT_ITERATED.isdisjoint((name, f"{name}.{overloaded}")):
         return None
-    beside = name in _WITH_NUMBER
+    beside = name in _WITH_NUMBER or overloaded.endswith("_scalar")
 
     def result(*args: Any, **kwargs: Any) -> Any:
         plain = kernel(*args, **kwargs)
@@ -231,8 +238,8 @@ def as_laid(func: Any, kernel: Callable[..., Any]) -> Callable[..., Any] | None:
 
 
 def _laid_like(kernel: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a function for a tensor like another: a dense one's strides are kept as they are
-    (`empty_like`, `TensorFactories.cpp`)."""
+    """Return a function for a tensor like another: a dense one's strides are kept as they are, where no
+    format is asked for (`empty_like` and `clone`, `TensorFactories.cpp`; `_to_copy`, `TensorConversions.cpp`)."""
 
     def result(x: Any, *args: Any, **kwargs: Any) -> Any:
         plain = kernel(x, *args, **kwargs)

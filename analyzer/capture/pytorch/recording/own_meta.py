@@ -1,5 +1,5 @@
-"""Operators among meta tensors that the program itself made, to ask for shapes: nothing runs on the device,
-and PyTorch's own meta kernels answer, not what stands in for CUDA's here.
+"""Products of matrices among meta tensors that the program itself made, to ask for shapes: nothing runs on
+the device, and PyTorch's own meta kernels answer, not what stands in for CUDA's here.
 
 They are those of the release that figures are of: until 2.11 a product of batches of matrices asked nothing
 of their types, and had that of the second (`torch/_meta_registrations.py`, `common_meta_baddbmm_bmm`, of 2.11
@@ -17,14 +17,14 @@ from analyzer.releases import Release, Span
 
 aten = torch.ops.aten
 _ANY_TYPES = Span(until=(2, 11))
-_PRODUCTS = {aten.bmm.default: 0, aten.baddbmm.default: 1}  # and the place of the first matrices
+PRODUCTS = {aten.bmm.default: 0, aten.baddbmm.default: 1}  # and the place of the first matrices
 
 
 def answer(release: Release, func: Any, args: Any, kwargs: Any) -> Any:
     """Return what an operator returns for the program's own meta tensors under a release of torch."""
-    if func in _PRODUCTS and release in _ANY_TYPES:
-        first, second = args[_PRODUCTS[func] :][:2]
+    if release in _ANY_TYPES:
+        first, second = args[PRODUCTS[func] :][:2]
         if first.dtype is not second.dtype:
             alike = first.to(second.dtype)
-            args = (*(t.to(second.dtype) for t in args[: _PRODUCTS[func]]), alike, second)
+            args = (*(t.to(second.dtype) for t in args[: PRODUCTS[func]]), alike, second)
     return func(*args, **kwargs)

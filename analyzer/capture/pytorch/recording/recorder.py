@@ -36,7 +36,7 @@ from analyzer.capture.pytorch.recording.fan_in import FanIn, Formula
 from analyzer.capture.pytorch.recording.gpus import Gpus
 from analyzer.capture.pytorch.recording.memory import Memory
 from analyzer.capture.pytorch.recording.meta_cache import MetaCache
-from analyzer.capture.pytorch.recording.own_meta import answer
+from analyzer.capture.pytorch.recording.own_meta import PRODUCTS, answer
 from analyzer.capture.pytorch.recording.parts import PLAIN, has_parts, inside, unwraps_itself
 from analyzer.capture.pytorch.recording.places import Places
 from analyzer.capture.pytorch.recording.refused import reason
@@ -278,7 +278,7 @@ class Recorder(TorchDispatchMode):
             if args and type(args[0]) in _NUMBERS:
                 args = tensors_again(func, args)
             return func(*args, **kwargs)
-        if self.storages.has_nowhere and self.storages.all_nowhere((*args, *kwargs.values())):
+        if func in PRODUCTS and self.storages.has_nowhere and self.storages.all_nowhere(args):
             with _disable_current_modes():
                 out = answer(self.compatible.device.releases["torch"], func, args, kwargs)
             made = [value for value in tree_iter(out) if isinstance(value, torch.Tensor)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from typing import Any
 
@@ -69,3 +70,57 @@ def test_an_images_batch_of_one_is_laid_as_on_cuda(operator: Any, call: Callable
     laid = as_laid(operator, operator)
     assert laid is not None
     assert call(laid, torch.empty_strided(shape, strides, device="meta")).stride() == real.stride()
+
+
+SHAPES = [
+    ((1, 64, 4, 4), (64, 1, 256, 64)),
+    ((1, 4, 14, 6), (336, 6, 24, 1)),
+    ((2, 1, 3, 5), (15, 15, 1, 3)),
+    ((1, 3, 2, 4, 1), (24, 8, 4, 1, 1)),
+    ((3, 1, 1, 4), (4, 1, 4, 1)),
+]
+VALUES = {"number": 1.0, "float": 1.0, "int": 1, "bool": False}
+
+
+def operators() -> list[Any]:
+    """Return all operators of `aten` that `as_laid` is for."""
+    packets = (getattr(aten, name) for name in dir(aten))
+    every = (getattr(p, o) for p in packets if hasattr(p, "overloads") for o in p.overloads())
+    return [one for one in every if as_laid(one, one) is not None]
+
+
+def arguments(
+    operator: Any, shape: tuple[int, ...], strides: tuple[int, ...], device: str
+) -> list[Any] | None:
+    """Return what an operator is called with, None where that needs more than tensors and numbers."""
+    needed = [a for a in operator._schema.arguments if not a.kwarg_only and not a.has_default_value()]
+    if any(str(a.type) not in ("Tensor", *VALUES) for a in needed):
+        return None
+    return [
+        torch.empty_strided(shape, strides, device=device).fill_(1)
+        if str(a.type) == "Tensor"
+        else VALUES[str(a.type)]
+        for a in needed
+    ]
+
+
+def test_each_elementwise_operator_beside_the_cpus() -> None:
+    compared = 0
+    for operator in operators():
+        laid = as_laid(operator, operator)
+        assert laid is not None
+        formats: list[dict[str, Any]] = [{}]
+        if any(a.name == "memory_format" for a in operator._schema.arguments):
+            formats.append({"memory_format": torch.contiguous_format})
+        for (shape, strides), keywords in itertools.product(SHAPES, formats):
+            given = arguments(operator, shape, strides, "cpu")
+            if given is None:
+                continue
+            try:
+                real = operator(*given, **keywords)
+            except (RuntimeError, NotImplementedError):  # of other types, or without a kernel for the CPU
+                continue
+            meta = laid(*(arguments(operator, shape, strides, "meta") or ()), **keywords)
+            assert meta.stride() == real.stride(), (operator, shape, strides, keywords)
+            compared += 1
+    assert compared > 900
