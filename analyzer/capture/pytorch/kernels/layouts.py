@@ -196,7 +196,7 @@ _WITH_NUMBER = frozenset(
 )
 # Composites of others, whose results lie otherwise: `masked_fill` copies, `isinf` compares an absolute value,
 # `mvlgamma` sums over a range.
-_NOT_ITERATED = frozenset(("masked_fill", "isinf", "mvlgamma", "ldexp.Tensor", "pow.Scalar"))
+_NOT_ITERATED = frozenset(("masked_fill", "isinf", "mvlgamma", "ldexp.Tensor"))
 # A tensor like the first, or a kernel that writes into such a one.
 _LIKE = frozenset(
     """
@@ -219,6 +219,8 @@ def as_laid(func: Any, kernel: Callable[..., Any]) -> Callable[..., Any] | None:
         return None
     if returns[0].alias_info is not None or str(returns[0].type) != "Tensor":
         return None  # a view, or no tensor
+    if not func._schema.arguments or str(func._schema.arguments[0].type) != "Tensor":
+        return None  # of a number first: contiguous (`Pow.cpp`)
     if name in _LIKE:
         return _laid_like(kernel)
     if torch.Tag.pointwise not in func.tags or not _NOT_ITERATED.isdisjoint((name, f"{name}.{overloaded}")):
@@ -239,7 +241,7 @@ def as_laid(func: Any, kernel: Callable[..., Any]) -> Callable[..., Any] | None:
 
 def _laid_like(kernel: Callable[..., Any]) -> Callable[..., Any]:
     """Return a function for a tensor like another: a dense one's strides are kept as they are, where no
-    format is asked for (`empty_like` and `clone`, `TensorFactories.cpp`; `_to_copy`, `TensorConversions.cpp`)."""
+    format is asked (`empty_like`, `clone`: `TensorFactories.cpp`; `_to_copy`: `TensorConversions.cpp`)."""
 
     def result(x: Any, *args: Any, **kwargs: Any) -> Any:
         plain = kernel(x, *args, **kwargs)
