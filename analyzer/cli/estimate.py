@@ -66,7 +66,7 @@ _SIDE_FILES = {"--dump-graph": "dump_graph", "--write-script": "write_script"}
 )
 @click.option("-q", "--quiet", is_flag=True, help="No progress and no warnings.")
 def command(target: str, **options: Any) -> int:
-    """Predict the GPU memory TARGET needs: textbook sum, the graph's need, the runtime's.
+    """Predict the GPU memory TARGET needs: textbook, graph and runtime.
 
     TARGET is model.onnx, file.py[:attr], package.module:attr, program.pt2, or a model's config.json (its
     folder, or hf:ORG/NAME, of which that file alone is fetched). A Python file may define make_model(),

@@ -20,12 +20,13 @@ An ordinary program of diffusers and torch, which `analyze pipeline` follows and
 from __future__ import annotations
 
 import argparse
+import contextlib
 import functools
 import importlib
 import inspect
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -193,9 +194,9 @@ def place(pipe: Any, options: argparse.Namespace) -> None:
         denoiser.add_adapter(LoraConfig(r=options.lora, target_modules=["to_q", "to_k", "to_v", "to_out.0"]))
         _cast(denoiser, getattr(torch, options.dtype))
     if options.offload == "model":
-        pipe.enable_model_cpu_offload()
+        pipe.enable_model_cpu_offload(device="cuda")
     elif options.offload == "sequential":
-        pipe.enable_sequential_cpu_offload()
+        pipe.enable_sequential_cpu_offload(device="cuda")
     elif options.offload == "group":
         pipe.enable_group_offload(
             onload_device=torch.device("cuda"), offload_type="leaf_level", use_stream=True
@@ -247,11 +248,16 @@ def options_of(words: list[str] | None = None) -> argparse.Namespace:
     return parser.parse_args(words)
 
 
-def without_initializing() -> None:
-    """Leave new weights as their memory was."""
-    for name, function in vars(torch.nn.init).copy().items():
-        if name.endswith("_") and not name.startswith("_") and callable(function):
-            setattr(torch.nn.init, name, lambda tensor, *_, **__: tensor)
+@contextlib.contextmanager
+def without_initializing() -> Iterator[None]:
+    """While open, new weights stay as their memory was."""
+    functions = vars(torch.nn.init)
+    kept = {name: functions[name] for name in functions if name.endswith("_") and not name.startswith("_")}
+    functions.update(dict.fromkeys(kept, lambda tensor, *_, **__: tensor))
+    try:
+        yield
+    finally:
+        functions.update(kept)
 
 
 def main() -> None:
@@ -259,8 +265,7 @@ def main() -> None:
 
     diffusers.utils.logging.set_verbosity_error()  # on tensors kept in float32, of which there are none
     options = options_of()
-    without_initializing()
-    with torch.no_grad():
+    with torch.no_grad(), without_initializing():
         pipe = pipeline(options.folder, options)
     name_stages(pipe)
     place(pipe, options)

@@ -194,7 +194,10 @@ def test_context_and_library_code() -> None:
 def test_the_verdict(limit_mib: int, verdict: str) -> None:
     """1,200 MiB that may be 1,100 to 1,300: the figure decides whether it counts as fitting."""
     known = replace(
-        TRAINING.certainty, reserved_range=(800 * MIB, 900 * MIB), beside_range=(300 * MIB, 400 * MIB)
+        TRAINING.certainty,
+        reserved_range=(800 * MIB, 900 * MIB),
+        beside_range=(300 * MIB, 400 * MIB),
+        assumed={"code": 350 * MIB},
     )
     estimate = replace(
         TRAINING, peak_reserved=850 * MIB, device_used=1200 * MIB, capacity_bytes=limit_mib * MIB, certainty=known,
@@ -215,7 +218,7 @@ def test_the_verdict(limit_mib: int, verdict: str) -> None:
 def test_what_the_driver_may_keep_is_nobodys(capacity_mib: int, budget_mib: int | None, verdict: str) -> None:
     """1,300 MiB at most: of 1,340 some 26 may be kept, which leaves 1,314; a budget below the rest is the program's own."""
     known = replace(
-        TRAINING.certainty, reserved_range=(800 * MIB, 900 * MIB), beside_range=(300 * MIB, 400 * MIB),
+        TRAINING.certainty, reserved_range=(800 * MIB, 900 * MIB), beside_range=(300 * MIB, 400 * MIB), assumed={"code": 350 * MIB},
         kept_bytes=capacity_mib * MIB // 50,
     )  # fmt: skip
     estimate = replace(
@@ -254,7 +257,10 @@ def test_how_much_less_and_more_there_may_be() -> None:
 def test_the_exit_code() -> None:
     """The verdict decides, by the span: "may not fit" is 1, as "does not fit" is."""
     known = replace(
-        TRAINING.certainty, reserved_range=(800 * MIB, 900 * MIB), beside_range=(300 * MIB, 400 * MIB)
+        TRAINING.certainty,
+        reserved_range=(800 * MIB, 900 * MIB),
+        beside_range=(300 * MIB, 400 * MIB),
+        assumed={"code": 350 * MIB},
     )
     estimate = replace(
         TRAINING, peak_reserved=850 * MIB, device_used=1200 * MIB, capacity_bytes=1250 * MIB, certainty=known,

@@ -44,7 +44,7 @@ def test_a_mistake_is_message_and_hint(tmp_path: Path, monkeypatch: pytest.Monke
     assert told == ""
     build = launch.Torch(Path(sys.executable), "2.11.0+cu130", (13, 0))
     monkeypatch.setattr(launch, "find_torch", lambda _: build)
-    monkeypatch.setattr(emulate, "_ran", lambda *_: {"ended": how})
+    monkeypatch.setattr(emulate, "_ran", lambda *_, **__: {"ended": how})
     program = emulate.EmulatedProgram("net.pt2", "module")
     with pytest.raises(InputError, match="batch 4") as caught:
         emulate.followed(program, emulate.Options(device="h200"), None, {})

@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-pytest.importorskip("torch")
+torch = pytest.importorskip("torch")
 pytest.importorskip("diffusers")
 pytest.importorskip("transformers")
 
-from analyzer.cli import main
-from analyzer_pipelines.configurations import pipeline_of
+from analyzer.cli import main  # noqa: E402
+from analyzer_pipelines.configurations import pipeline_of  # noqa: E402
 
 TEXT = {
     "hidden_size": 32,
@@ -73,8 +73,8 @@ def folder(tmp_path: Path) -> Path:
 
 def followed(folder: Path, capsys: pytest.CaptureFixture[str], *words: str) -> Any:
     code = main(["pipeline", str(folder), "--device", "h200", "--format", "json", "-q", *words])
-    out = capsys.readouterr().out
-    assert code == 0, out
+    out, err = capsys.readouterr()
+    assert code == 0, out + err
     return json.loads(out)
 
 
@@ -141,6 +141,14 @@ def test_a_folder_without_a_pipeline(tmp_path: Path, capsys: pytest.CaptureFixtu
     (tmp_path / "model_index.json").write_text('{"_class_name": ["mine", "Pipeline"]}')
     assert main(["pipeline", str(tmp_path)]) == 2
     assert "names no pipeline of diffusers" in capsys.readouterr().err
+
+
+def test_weights_are_initialized_as_before_afterwards(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = dict(vars(torch.nn.init))
+    followed(folder, capsys, "--size", "64x64", "--steps", "1")
+    assert vars(torch.nn.init) == before
 
 
 def test_its_class_is_read(folder: Path) -> None:

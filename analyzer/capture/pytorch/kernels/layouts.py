@@ -196,7 +196,7 @@ _WITH_NUMBER = frozenset(
 )
 # Composites of others, whose results lie otherwise: `masked_fill` copies, `isinf` compares an absolute value,
 # `mvlgamma` sums over a range.
-_NOT_ITERATED = frozenset(("masked_fill", "isinf", "mvlgamma", "ldexp.Tensor"))
+_NOT_ITERATED = frozenset(("masked_fill", "isinf", "mvlgamma", "rrelu", "ldexp.Tensor"))
 # A tensor like the first, or a kernel that writes into such a one.
 _LIKE = frozenset(
     """

@@ -36,7 +36,7 @@ from analyzer.capture.pytorch.recording.fan_in import FanIn, Formula
 from analyzer.capture.pytorch.recording.gpus import Gpus
 from analyzer.capture.pytorch.recording.memory import Memory
 from analyzer.capture.pytorch.recording.meta_cache import MetaCache
-from analyzer.capture.pytorch.recording.own_meta import PRODUCTS, answer
+from analyzer.capture.pytorch.recording.own_meta import answer
 from analyzer.capture.pytorch.recording.parts import PLAIN, has_parts, inside, unwraps_itself
 from analyzer.capture.pytorch.recording.places import Places
 from analyzer.capture.pytorch.recording.refused import reason
@@ -244,11 +244,13 @@ class Recorder(TorchDispatchMode):
                 if self.ended is not None:
                     raise SystemExit(self.ended.code)
                 if not self.several_threads:
-                    return self._called_there(func, args, kwargs or {})
+                    call = self._called_there if self.gpus.several else self._called
+                    return call(func, args, kwargs or {})
                 if self._closed:
                     raise SystemExit  # a daemon's thread that the program has outlived
                 with self._one_at_a_time:
-                    return self._called_there(func, args, kwargs or {})
+                    call = self._called_there if self.gpus.several else self._called
+                    return call(func, args, kwargs or {})
             except Exception as error:
                 if self.failed_call is None or self.failed_call.error != id(error):
                     self.failed_call = FailedCall.of(error, func, args, kwargs or {}, self.places.line())
@@ -256,8 +258,6 @@ class Recorder(TorchDispatchMode):
 
     def _called_there(self, func: Any, args: Any, kwargs: Any) -> Any:
         """Run an operator on the GPU it belongs to."""
-        if not self.gpus.several:
-            return self._called(func, args, kwargs)
         with self.gpus.placing(self._gpu_among(args, kwargs)):
             return self._called(func, args, kwargs)
 
@@ -278,7 +278,7 @@ class Recorder(TorchDispatchMode):
             if args and type(args[0]) in _NUMBERS:
                 args = tensors_again(func, args)
             return func(*args, **kwargs)
-        if func in PRODUCTS and self.storages.has_nowhere and self.storages.all_nowhere(args):
+        if schema.is_product and self.storages.has_nowhere and self.storages.all_nowhere(args):
             with _disable_current_modes():
                 out = answer(self.compatible.device.releases["torch"], func, args, kwargs)
             made = [value for value in tree_iter(out) if isinstance(value, torch.Tensor)]

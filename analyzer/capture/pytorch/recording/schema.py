@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch.utils._pytree import tree_iter
 
+from analyzer.capture.pytorch.recording import own_meta
 from analyzer.capture.pytorch.recording.cudnn import CONVOLUTIONS, convolution_settings
 from analyzer.capture.pytorch.recording.products import PRODUCTS, product_settings
 from analyzer.values import sizes
@@ -35,6 +36,7 @@ class Schema:
         "from_nothing",
         "func",
         "handler",
+        "is_product",
         "kernel",
         "mutable",
         "name",
@@ -60,6 +62,7 @@ class Schema:
         self.choice, self.handler = choice, handler
         self.kernel = kernel
         self.from_nothing = func in FROM_NOTHING
+        self.is_product = func in own_meta.PRODUCTS
         self.decides = func in DECIDING or func is aten._amp_foreach_non_finite_check_and_unscale_.default
         self.mutable = schema.is_mutable
         self.settings = _SETTINGS.get(func, frozenset)

@@ -49,9 +49,12 @@ def view() -> Callable[[], Any]:
     return lambda: x.view(64, 768)
 
 
-@pytest.mark.parametrize(("make", "most"), [(product, 350), (total, 245), (total_of_drawn, 255), (view, 140)])
+@pytest.mark.parametrize(("make", "most"), [(product, 352), (total, 248), (total_of_drawn, 258), (view, 140)])
 def test_an_operator_that_ran_before_is_cheap(make: Callable[[], Callable[[], Any]], most: int) -> None:
-    """1,914, 306 and 188 of them before: a product asked PyTorch's decomposition every time. Of values nobody knows, as most are."""
+    """1,914, 306 and 188 of them before: a product asked PyTorch's decomposition every time. Of values nobody knows, as most are.
+
+    Two more since an operator has a GPU: its stream is looked up by it, and it is one more field.
+    """
     assert calls_of(make) <= most
 
 

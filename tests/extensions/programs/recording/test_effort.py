@@ -171,11 +171,11 @@ def test_a_generation_goes_on_whatever_the_numbers_say(
 def test_work_is_counted_in_elements_and_multiplications() -> None:
     def spent(func: Any, args: Any) -> int:
         effort = Effort()
-        before = effort._left
+        before = effort._budget
         tensors = [a for a in args if isinstance(a, torch.Tensor)]
         out = func(*args)
         assert effort.spend(DispatchedCall(func, args, {}), tensors, [out])
-        return before - effort._left - _CALL
+        return before - effort._budget - _CALL
 
     a, b = torch.zeros(64, 128, device="meta"), torch.zeros(128, 32, device="meta")
     assert spent(aten.mm.default, (a, b)) == 64 * 128 + 128 * 32 + 64 * 32 + 64 * 128 * 32 // 32
