@@ -201,7 +201,7 @@ _NOT_ITERATED = frozenset(("masked_fill", "isinf", "mvlgamma", "rrelu", "ldexp.T
 _LIKE = frozenset(
     """
     clone _to_copy empty_like zeros_like ones_like full_like rand_like randn_like randint_like hardtanh relu6
-    nan_to_num deg2rad rad2deg conj_physical
+    nan_to_num deg2rad rad2deg conj_physical _conj_physical
     """.split()  # noqa: SIM905
 )
 

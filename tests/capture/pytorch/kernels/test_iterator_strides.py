@@ -84,7 +84,9 @@ VALUES = {"number": 1.0, "float": 1.0, "int": 1, "bool": False}
 
 def operators() -> list[Any]:
     """Return all operators of `aten` that `as_laid` is for."""
-    packets = (getattr(aten, name) for name in dir(aten))
+    schemas = torch._C._jit_get_all_schemas()
+    names = sorted({s.name.removeprefix("aten::") for s in schemas if s.name.startswith("aten::")})
+    packets = (getattr(aten, name, None) for name in names)
     every = (getattr(p, o) for p in packets if hasattr(p, "overloads") for o in p.overloads())
     return [one for one in every if as_laid(one, one) is not None]
 
