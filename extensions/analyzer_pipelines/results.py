@@ -19,9 +19,9 @@ class Stage:
 class Run:
     """A pipeline's run with one choice of options.
 
-    arguments: those of `program.py` that differ between runs ("--height", ...), as text. Figures in bytes, as
-    in `Estimate`; verdict: "fits", "may not fit", "does not fit" or "not known"; stages in the order they
-    began; ended: why it ended before its end, "" if it did not.
+    title: its size, frames and way to offload. Figures in bytes, as in `Estimate`; verdict: "fits", "may not
+    fit", "does not fit" or "not known"; stages in the order they began; ended: why it ended before its end,
+    "" if it did not.
     """
 
     title: str

@@ -8,7 +8,8 @@ from typing import Any
 
 import torch
 
-from analyzer.graph import lies_channels_last
+from analyzer.graph import contiguous_strides, lies_channels_last
+from analyzer.graph.strides import expanded_strides, iteration_order, without_gaps
 
 META = torch.device("meta")
 _NUMBER = torch.empty((), device=META)
@@ -126,65 +127,23 @@ def iterator_strides(shape: Sequence[int], operands: Sequence[torch.Tensor]) -> 
     """
     if all(tuple(one.shape) == tuple(shape) for one in operands):
         if all(one.is_contiguous() for one in operands):
-            return tuple(torch.empty(shape, device=META).stride())
+            return contiguous_strides(shape)
         innermost = torch.channels_last  # of four dimensions alone: there is no such way for five
         if len(shape) == _IMAGES and all(one.is_contiguous(memory_format=innermost) for one in operands):
             return tuple(torch.empty(shape, device=META, memory_format=innermost).stride())
         strides = {one.stride() for one in operands}
         if len(strides) == 1 and is_dense(operands[0]):
             return tuple(strides.pop())
-    return _by_descent(shape, [_expanded(shape, one) for one in operands])
+    expanded = [
+        [step * one.element_size() for step in expanded_strides(one.shape, one.stride(), shape)]
+        for one in operands
+    ]
+    return contiguous_strides(shape, iteration_order(shape, expanded))
 
 
 def is_dense(x: torch.Tensor) -> bool:
     """Return whether a tensor's elements lie side by side in some order (`is_non_overlapping_and_dense`)."""
-    step = 1
-    for stride, size in sorted((a, b) for a, b in zip(x.stride(), x.shape, strict=True) if b != 1):
-        if stride != step:
-            return False
-        step *= size
-    return True
-
-
-def _expanded(shape: Sequence[int], operand: torch.Tensor) -> tuple[int, ...]:
-    """Return an operand's strides over a shape that it is expanded to, in bytes."""
-    missing, size = len(shape) - operand.dim(), operand.element_size()
-    own = [
-        0 if here == 1 and there != 1 else step * size
-        for here, there, step in zip(operand.shape, shape[missing:], operand.stride(), strict=True)
-    ]
-    return (0,) * missing + tuple(own)
-
-
-def _by_descent(shape: Sequence[int], operands: Sequence[Sequence[int]]) -> tuple[int, ...]:
-    """Return strides by the order of the operands' (`TensorIteratorBase::reorder_dimensions`)."""
-
-    def order(one: int, other: int) -> int:
-        for strides in operands:
-            first, second = strides[one], strides[other]
-            if not first or not second:
-                continue  # expanded there
-            if first != second:
-                return -1 if first < second else 1
-            if shape[one] > shape[other]:
-                return 1
-        return 0
-
-    fastest_first = list(range(len(shape) - 1, -1, -1))
-    for begin in range(1, len(shape)):
-        place = begin
-        for before in range(begin - 1, -1, -1):
-            way = order(fastest_first[before], fastest_first[place])
-            if way > 0:
-                fastest_first[before], fastest_first[place] = fastest_first[place], fastest_first[before]
-                place = before
-            elif way < 0:
-                break
-    strides, step = [0] * len(shape), 1
-    for dim in fastest_first:
-        strides[dim] = step
-        step *= shape[dim]
-    return tuple(strides)
+    return without_gaps(sorted(zip(x.stride(), x.shape, strict=True)))
 
 
 # A number beside the tensor is an operand without dimensions (`BinaryOps.cpp`: `wrapped_scalar_tensor`).

@@ -11,11 +11,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise
 
 from analyzer.graph import TensorMeta, contiguous_strides, dtype_bytes, lies_channels_last, nbytes_of
+from analyzer.graph.strides import expanded_strides, without_gaps
 
 _ACCUMULATE_IN_FLOAT = frozenset({"float16", "bfloat16"})
 
@@ -25,22 +26,9 @@ def channels_last_order(rank: int) -> tuple[int, ...]:
     return (1, *range(rank - 1, 1, -1), 0)
 
 
-def _without_gaps(dimensions: Iterable[tuple[int, int]]) -> bool:
-    """Return whether dimensions (stride, size), innermost first, tile one block; an empty one does."""
-    step = 1
-    for stride, size in dimensions:
-        if size == 0:
-            return True
-        if size != 1:
-            if stride != step:
-                return False
-            step *= size
-    return True
-
-
 def is_contiguous(tensor: TensorMeta) -> bool:
     """Return whether the tensor is row-major without gaps."""
-    return _without_gaps(zip(reversed(tensor.stride), reversed(tensor.shape), strict=True))
+    return without_gaps(zip(reversed(tensor.stride), reversed(tensor.shape), strict=True))
 
 
 def is_channels_last(tensor: TensorMeta) -> bool:
@@ -64,7 +52,7 @@ def suggests_channels_last(tensor: TensorMeta) -> bool:
 
 def is_dense(tensor: TensorMeta) -> bool:
     """Return whether the elements tile one block, in any order, without gaps or overlap."""
-    return _without_gaps(sorted(zip(tensor.stride, tensor.shape, strict=True)))
+    return without_gaps(sorted(zip(tensor.stride, tensor.shape, strict=True)))
 
 
 def preserved_strides(tensor: TensorMeta) -> tuple[int, ...]:
@@ -118,12 +106,7 @@ def broadcast_shape(tensors: Sequence[TensorMeta]) -> tuple[int, ...]:
 
 def expanded(tensor: TensorMeta, shape: tuple[int, ...]) -> TensorMeta:
     """Return the tensor as a view of this shape, which it broadcasts to."""
-    lead = len(shape) - len(tensor.shape)
-    stride = (0,) * lead + tuple(
-        0 if size == 1 and shape[lead + dim] != 1 else step
-        for dim, (size, step) in enumerate(zip(tensor.shape, tensor.stride, strict=True))
-    )
-    return replace(tensor, shape=shape, stride=stride)
+    return replace(tensor, shape=shape, stride=expanded_strides(tensor.shape, tensor.stride, shape))
 
 
 def bytes_of(tensor: TensorMeta) -> int:

@@ -18,6 +18,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from analyzer.graph import TensorMeta, contiguous_strides, dtype_bytes
+from analyzer.graph.strides import iteration_order
 from analyzer.runtimes.pytorch.scratch.layout import broadcast_shape, expanded
 
 _INT32_MAX = 2**31 - 1
@@ -94,7 +95,7 @@ def reduction_loop(
     width = dtype_bytes(source.dtype)
     operands = (*results, tuple(stride * width for stride in source.stride))
     loop = IteratedLoop(source.shape, operands, len(results))
-    return _coalesced(_permuted(loop, _order(loop)))
+    return _coalesced(_permuted(loop, iteration_order(loop.shape, loop.strides, loop.result_count)))
 
 
 def pointwise_strides(inputs: Sequence[TensorMeta]) -> tuple[tuple[int, ...], tuple[int, ...]]:
@@ -105,40 +106,7 @@ def pointwise_strides(inputs: Sequence[TensorMeta]) -> tuple[tuple[int, ...], tu
         tuple(stride * dtype_bytes(tensor.dtype) for stride in expanded(tensor, shape).stride)
         for tensor in inputs
     )
-    return shape, contiguous_strides(shape, _order(IteratedLoop(shape, operands, 0)))
-
-
-def _order(loop: IteratedLoop) -> list[int]:
-    """Return the dimensions, fastest first: ascending strides, the first operand that can tell two dimensions
-    apart deciding; reduced ones to the front; zero strides of an operand decide nothing; at equal strides the
-    smaller extent first.
-    """
-
-    def comes_after(first: int, second: int) -> int:
-        """1 if `first` belongs behind `second`, -1 if before, 0 if nothing tells."""
-        for operand, strides in enumerate(loop.strides):
-            one, other = strides[first], strides[second]
-            if operand < loop.result_count and (one == 0) != (other == 0):
-                return 1 if other == 0 else -1
-            if one == 0 or other == 0:
-                continue
-            if one != other:
-                return -1 if one < other else 1
-            if loop.shape[first] > loop.shape[second]:
-                return 1
-        return 0
-
-    order = list(range(len(loop.shape) - 1, -1, -1))
-    for start in range(1, len(order)):
-        moving = start
-        for before in range(start - 1, -1, -1):
-            verdict = comes_after(order[before], order[moving])
-            if verdict > 0:
-                order[before], order[moving] = order[moving], order[before]
-                moving = before
-            elif verdict < 0:
-                break
-    return order
+    return shape, contiguous_strides(shape, iteration_order(shape, operands))
 
 
 def _permuted(loop: IteratedLoop, order: Sequence[int]) -> IteratedLoop:
